@@ -1,0 +1,3 @@
+"""Long-term GPU-time fairness (LTGF) for Slurm."""
+
+__version__ = "0.1.0"

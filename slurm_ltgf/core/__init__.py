@@ -1,0 +1,1 @@
+"""What decides: values in, values out. No Slurm text, file, clock, log or environment here."""

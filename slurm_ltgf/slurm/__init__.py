@@ -1,0 +1,1 @@
+"""The only code that knows Slurm's commands and their text."""
