@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +84,8 @@ class Words:
         return len(self.codes)
 
     def __getitem__(self, row: int) -> str:
-        return self.names[self.codes[row]]
+        name: str = self.names[int(self.codes[row])]
+        return name
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Words:
         """The same texts for some rows."""
@@ -128,7 +130,7 @@ class Runs:
 
     def row(self, i: int) -> Run:
         """Row i as a record."""
-        values = {
+        values: dict[str, Any] = {
             name: getattr(self, name)[i] if name in TEXT_FIELDS else int(getattr(self, name)[i])
             for name in RUN_FIELDS
         }
@@ -140,30 +142,29 @@ class Runs:
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Runs:
         """Some rows, by index or mask."""
-        return Runs(
-            **{
-                name: column.take(rows) if isinstance(column, Words) else column[rows]
-                for name, column in ((f, getattr(self, f)) for f in RUN_FIELDS)
-            }
-        )
+        columns: dict[str, Any] = {}
+        for name in RUN_FIELDS:
+            column = getattr(self, name)
+            columns[name] = column.take(rows) if isinstance(column, Words) else column[rows]
+        return Runs(**columns)
 
     @staticmethod
     def of(rows: Sequence[Run]) -> Runs:
         """Columns from records."""
-        columns: dict[str, Words | IntArray] = {}
+        columns: dict[str, Any] = {}
         for name in RUN_FIELDS:
             values = [getattr(row, name) for row in rows]
             columns[name] = (
                 Words.of(values) if name in TEXT_FIELDS else np.array(values, dtype=np.int64)
             )
-        return Runs(**columns)  # type: ignore[arg-type]
+        return Runs(**columns)
 
     @staticmethod
     def concat(parts: Sequence[Runs]) -> Runs:
         """One table from several, rows in the order given."""
         if len(parts) == 1:
             return parts[0]
-        columns: dict[str, Words | IntArray] = {}
+        columns: dict[str, Any] = {}
         for name in RUN_FIELDS:
             pieces = [getattr(part, name) for part in parts]
             columns[name] = (
@@ -171,7 +172,7 @@ class Runs:
                 if name in TEXT_FIELDS
                 else np.concatenate([*pieces, np.empty(0, dtype=np.int64)])
             )
-        return Runs(**columns)  # type: ignore[arg-type]
+        return Runs(**columns)
 
 
 RUN_FIELDS = tuple(f.name for f in fields(Run))
@@ -191,7 +192,7 @@ def _concat_words(pieces: Sequence[Words]) -> Words:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A row that could not be read, named. line 0: no line (a live answer's row count is not one)."""
+    """A row that could not be read, named. line 0: no line (a live answer has none)."""
 
     line: int
     reason: str

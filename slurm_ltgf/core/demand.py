@@ -1,0 +1,160 @@
+"""Runs made ready for integration: one tenant code, one GPU count and one demand interval a run.
+
+Demand of a run is its GPUs from eligible to end: pending first, then running. Use is its GPUs from
+start to end, in proportion of the elapsed time where Slurm says the run was suspended meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_ltgf.core.gpus import Gpus, Pricing, gpus
+from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window, Words
+
+#: Fractions of a GPU are counted in whole ticks of 1/scale; a finer one is rounded to this.
+FINEST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """n runs that held or wanted GPUs in a window, sorted as they came.
+
+    rows: (n,) index into the Runs they come from. tenant: (n,) int32 code into the tenants.
+    ticks: (n,) int64 weighted GPUs · scale, of all tasks of the record. begin, start, end: (n,)
+    int64; begin is when it became eligible, start = end where it never ran. used_s: (n,) int64,
+    seconds of use in the window. price: (n,) index into `prices`. scale: ticks a GPU.
+    """
+
+    rows: IntArray
+    tenant: NDArray[np.int32]
+    ticks: IntArray
+    begin: IntArray
+    start: IntArray
+    end: IntArray
+    used_s: IntArray
+    price: IntArray
+    prices: tuple[Gpus, ...]
+    scale: int
+
+    @property
+    def gpus(self) -> FloatArray:
+        """Weighted GPUs of each run: (n,) float64."""
+        return self.ticks / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced:
+    """Runs whose GPUs cannot be counted: how many, their seconds of use, why."""
+
+    reason: str
+    runs: int
+    seconds: int
+
+
+def load(
+    runs: Runs, window: Window, *, tenant_of: Callable[[str], int], pricing: Pricing
+) -> tuple[Load, tuple[Unpriced, ...]]:
+    """Runs that use or want GPUs in the window, and those that cannot be priced.
+
+    Args:
+        runs: every end known (`history.settle` sees to it).
+        window: [start, end), epoch seconds.
+        tenant_of: account -> tenant code; negative: not a tenant, left out.
+        pricing: worth of GRES.
+    """
+    held = tuple(gpus(text, pricing) for text in runs.gres.names)
+    wanted = tuple(gpus(text, pricing) for text in runs.gres_requested.names)
+    start, end = effective_times(runs)
+    never_ran = start == UNKNOWN
+    price = np.where(never_ran, runs.gres_requested.codes + len(held), runs.gres.codes)
+    prices = held + wanted
+    begin = np.where(runs.eligible == UNKNOWN, np.where(never_ran, end, start), runs.eligible)
+    start = np.where(never_ran, end, start)
+    begin = np.minimum(begin, start)
+    scale = common_scale(prices)
+    ticks_of = np.array([round(p.weighted * scale) for p in prices], dtype=np.int64)
+    tenant_codes = np.array([tenant_of(name) for name in runs.account.names], dtype=np.int32)
+    tenant = _take(tenant_codes, runs.account)
+    ticks = ticks_of[price] * runs.tasks
+    inside = (begin < window.end) & (end > window.start) & (end > begin) & (tenant >= 0)
+    rows = np.flatnonzero(inside & (ticks > 0))
+    unpriced = _unpriced(prices, price, inside, used_seconds(runs, start, end, window))
+    picked = Load(
+        rows=rows,
+        tenant=tenant[rows],
+        ticks=ticks[rows],
+        begin=begin[rows],
+        start=start[rows],
+        end=end[rows],
+        used_s=used_seconds(runs.take(rows), start[rows], end[rows], window),
+        price=price[rows],
+        prices=prices,
+        scale=scale,
+    )
+    return picked, unpriced
+
+
+def effective_times(runs: Runs) -> tuple[IntArray, IntArray]:
+    """Start and end of each run, the end moved out where Elapsed says the run was longer.
+
+    (n,) each. sacct's End can lie before Start, or before Start + Elapsed, after a clock step or a
+    requeue; Elapsed is what Slurm charged.
+    """
+    elapsed = np.maximum(runs.elapsed_s, 0)
+    end = np.where(runs.start == UNKNOWN, runs.end, np.maximum(runs.end, runs.start + elapsed))
+    return runs.start, end
+
+
+def used_seconds(runs: Runs, start: IntArray, end: IntArray, window: Window) -> IntArray:
+    """Seconds of use inside the window, (n,) int64.
+
+    Elapsed leaves out suspended time, and sacct does not say when in the run that was: it is spread
+    evenly over the run, in whole seconds whose sum over any cut of time is exactly Elapsed.
+    """
+    low = np.clip(start, window.start, window.end)
+    high = np.clip(end, window.start, window.end)
+    span = end - start
+    elapsed = np.where(runs.elapsed_s == UNKNOWN, span, runs.elapsed_s)
+    plain: IntArray = np.maximum(high - low, 0)
+    uneven = (elapsed != span) & (span > 0)
+    if not uneven.any():
+        return plain
+    width = np.where(span > 0, span, 1)
+    before = elapsed * (low - start) // width
+    until = elapsed * (high - start) // width
+    spread: IntArray = np.where(uneven, until - before, plain)
+    return spread
+
+
+def common_scale(prices: tuple[Gpus, ...]) -> int:
+    """Smallest number that makes every count of GPUs whole, at most FINEST."""
+    scale = 1
+    for price in prices:
+        scale = math.lcm(scale, price.weighted.denominator)
+        if scale > FINEST:
+            return FINEST
+    return scale
+
+
+def _take(codes: NDArray[np.int32], words: Words) -> NDArray[np.int32]:
+    return codes[words.codes] if len(codes) else np.empty(0, dtype=np.int32)
+
+
+def _unpriced(
+    prices: tuple[Gpus, ...], price: IntArray, inside: NDArray[np.bool_], used: IntArray
+) -> tuple[Unpriced, ...]:
+    found: dict[str, Unpriced] = {}
+    for code, worth in enumerate(prices):
+        if not worth.unpriced:
+            continue
+        mine = inside & (price == code)
+        if mine.any():
+            old = found.get(worth.unpriced, Unpriced(worth.unpriced, 0, 0))
+            runs, seconds = int(mine.sum()), int(used[mine].sum())
+            found[worth.unpriced] = Unpriced(old.reason, old.runs + runs, old.seconds + seconds)
+    return tuple(found[reason] for reason in sorted(found))

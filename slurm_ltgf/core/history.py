@@ -1,0 +1,91 @@
+"""History made ready: every run gets an end, runaways are capped, oddities are named."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_ltgf.core.model import NO_LIMIT, UNKNOWN, IntArray, Run, Runs
+
+#: Seconds a RUNNING record may outlive its limit before it counts as a runaway: slurmctld needs a
+#: minute to notice a limit, and KillWait and the epilog come on top.
+OVERTIME_S = 300
+NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A run whose record cannot be right, and what was done about it."""
+
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Runs that all have an end, and what was odd; `odd` counts them, `suspects` names some."""
+
+    runs: Runs
+    suspects: tuple[Suspect, ...]
+    odd: int
+
+
+def settle(runs: Runs, *, now: int, live: AbstractSet[int] | None = None) -> Settled:
+    """Give every open run an end for the sums, never a guess that costs somebody GPU-time.
+
+    Args:
+        runs: any.
+        now: epoch seconds; the moment the queue was read, or the window's end for old dumps.
+        live: job ids that slurmctld holds as running or pending now; None: not asked. A run it
+            lists lasts until now. A RUNNING record it does not list, or any without asking, lasts
+            as long as sacct saw it run, and no longer than its time limit.
+
+    Source:
+        sacctmgr(1) "show runawayjobs": the database says RUNNING for ever when the end was lost.
+    """
+    end = runs.end.copy()
+    suspects: list[Suspect] = []
+    odd = 0
+    for i in np.flatnonzero(runs.end == UNKNOWN).tolist():
+        run = runs.row(i)
+        end[i], reason = _open_end(run, now=now, live=live)
+        if reason:
+            odd += 1
+            suspects.append(Suspect(run.shown_id, reason))
+    settled = replace(runs, end=end)
+    for row, reason in _inconsistent(settled, closed=runs.end != UNKNOWN):
+        odd += 1
+        if len(suspects) < NAMED:
+            suspects.append(Suspect(settled.row(row).shown_id, reason))
+    return Settled(settled, tuple(suspects[:NAMED]), odd)
+
+
+def _open_end(run: Run, *, now: int, live: AbstractSet[int] | None) -> tuple[int, str]:
+    if live is not None and run.job_id in live:
+        return now, ""
+    if run.start == UNKNOWN:
+        return now, ""
+    seen = now if run.elapsed_s == UNKNOWN else run.start + run.elapsed_s + run.suspended_s
+    if run.limit_s not in (UNKNOWN, NO_LIMIT):
+        last = run.start + run.limit_s
+        if seen > last + OVERTIME_S:
+            return last, (
+                f"RUNNING {seen - run.start} s, limit {run.limit_s} s: charged to its limit only; "
+                "see `sacctmgr show runawayjobs`"
+            )
+    if live is not None and seen < now - OVERTIME_S:
+        return seen, "RUNNING in the database, unknown to slurmctld: charged as far as it was seen"
+    return seen, ""
+
+
+def _inconsistent(runs: Runs, *, closed: NDArray[np.bool_]) -> list[tuple[int, str]]:
+    """Finished runs whose end, start, elapsed and suspended times disagree."""
+    ran = closed & (runs.start != UNKNOWN) & (runs.elapsed_s != UNKNOWN)
+    off: IntArray = runs.end - runs.start - np.maximum(runs.suspended_s, 0) - runs.elapsed_s
+    return [
+        (int(i), f"End - Start - Suspended differs from Elapsed by {off[i]} s: Elapsed is charged")
+        for i in np.flatnonzero(ran & (off != 0))
+    ]

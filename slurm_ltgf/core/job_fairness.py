@@ -1,0 +1,246 @@
+"""Long-term GPU-time fairness of jobs inside their tenant.
+
+    share_j(t) = Q_i(t) / (number of jobs of tenant i pending or running at t)
+    E_j = ∫ min(g_j, share_j) dt    from eligible to end
+    S_j = g_j · (run time that was kept)
+    rho_j = S_j / E_j
+
+Source: ASTRAEA (Ye et al., TPDS 2022), job level; LTGF.md section 3, with omega = 1.
+A job that was requeued is one job: the sums run over all its runs. All integrals are clipped to the
+window, both S and E, so that a job older than the window is judged by what happened inside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_ltgf.core.demand import Load, load
+from slurm_ltgf.core.fairness import GpuSeconds, class_of
+from slurm_ltgf.core.gpus import Pricing
+from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window
+from slurm_ltgf.core.timeline import Clock, Supply
+
+#: A run that ended like this starts again from its last checkpoint, or from nothing.
+REQUEUED = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+#: A run that ended like this goes on in the job's next record with nothing lost.
+RESIZED = frozenset({"RESIZING"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobIndex:
+    """One job: what it held, what of that was kept, what it was due. rho None: due nothing."""
+
+    job_id: str
+    tenant: str
+    user: str
+    gpus: float
+    attained_gpu_s: GpuSeconds
+    kept_gpu_s: GpuSeconds
+    entitled_gpu_s: float
+    rho: float | None
+    klass: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobIndices:
+    """Indices of m jobs as columns; `row(i)` and `rows()` give records.
+
+    first: (m,) row of the job's first run in `runs`. tenant: (m,) code. gpus, attained, kept,
+    entitled, rho: (m,) float64; rho is nan where entitled is 0.
+    """
+
+    runs: Runs
+    tenants: tuple[str, ...]
+    first: IntArray
+    tenant: NDArray[np.int32]
+    gpus: FloatArray
+    attained: FloatArray
+    kept: FloatArray
+    entitled: FloatArray
+    rho: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def row(self, i: int) -> JobIndex:
+        """Job i as a record."""
+        run = self.runs.row(int(self.first[i]))
+        rho = None if math.isnan(self.rho[i]) else float(self.rho[i])
+        return JobIndex(
+            job_id=run.shown_id,
+            tenant=self.tenants[self.tenant[i]],
+            user=run.user,
+            gpus=float(self.gpus[i]),
+            attained_gpu_s=_whole(self.attained[i]),
+            kept_gpu_s=_whole(self.kept[i]),
+            entitled_gpu_s=float(self.entitled[i]),
+            rho=rho,
+            klass="no share" if rho is None else class_of(rho),
+        )
+
+    def rows(self) -> list[JobIndex]:
+        """All jobs as records, in order of their first run's row."""
+        return [self.row(i) for i in range(len(self))]
+
+    def rho_by_job_id(self) -> dict[int, float]:
+        """Raw job id -> rho, for jobs that are due something."""
+        known = ~np.isnan(self.rho)
+        ids = self.runs.job_id[self.first[known]]
+        return dict(zip(ids.tolist(), self.rho[known].tolist(), strict=True))
+
+
+def job_fairness(
+    runs: Runs,
+    window: Window,
+    *,
+    tenants: tuple[str, ...],
+    tenant_of: Mapping[str, str],
+    supply: Supply,
+    pricing: Pricing,
+    half_life_s: float = math.inf,
+    requeued_work_kept: bool = False,
+) -> JobIndices:
+    """Index of every job that used or wanted GPUs in the window.
+
+    Args:
+        runs: as for `fairness.fairness`, every end known.
+        tenants: names, sorted; the supply's columns are these.
+        requeued_work_kept: what a run that ended by requeue, preemption or node failure did is
+            counted as kept (its jobs resume from a checkpoint) or as lost.
+    """
+    codes = {name: i for i, name in enumerate(tenants)}
+    asked, _ = load(
+        runs,
+        window,
+        tenant_of=lambda account: codes.get(tenant_of.get(account, ""), -1),
+        pricing=pricing,
+    )
+    clock = Clock(window, half_life_s)
+    entitled = _entitled(asked, runs.tasks[asked.rows], clock, supply=supply)
+    attained = _attained(asked, clock)
+    kept = attained if requeued_work_kept else attained * ~_lost(runs)[asked.rows]
+    job, first = _jobs(runs, asked.rows)
+    m = len(first)
+    total_entitled = np.bincount(job, weights=entitled, minlength=m).astype(np.float64)
+    total_kept = np.bincount(job, weights=kept, minlength=m).astype(np.float64)
+    rho = np.full(m, np.nan)
+    np.divide(total_kept, total_entitled, out=rho, where=total_entitled > 0)
+    return JobIndices(
+        runs=runs,
+        tenants=tenants,
+        first=asked.rows[first],
+        tenant=asked.tenant[first],
+        gpus=asked.gpus[first],
+        attained=np.bincount(job, weights=attained, minlength=m).astype(np.float64),
+        kept=total_kept,
+        entitled=total_entitled,
+        rho=rho,
+    )
+
+
+def _attained(asked: Load, clock: Clock) -> FloatArray:
+    if clock.is_plain:
+        return asked.used_s * asked.ticks / asked.scale
+    window = clock.window
+    inside = np.clip(asked.end, window.start, window.end) - np.clip(
+        asked.start, window.start, window.end
+    )
+    kept = np.divide(asked.used_s, inside, out=np.zeros(len(inside)), where=inside > 0)
+    worth: FloatArray = (clock(asked.end) - clock(asked.start)) * kept * asked.gpus
+    return worth
+
+
+def _entitled(asked: Load, tasks: IntArray, clock: Clock, *, supply: Supply) -> FloatArray:
+    """E of each run, (n,) GPU-seconds; of all tasks where a record stands for several."""
+    window = clock.window
+    low = np.clip(asked.begin, window.start, window.end)
+    high = np.clip(asked.end, window.start, window.end)
+    n = len(low)
+    marks = np.append(supply.changes_in(window), window.start)
+    result = np.zeros(n)
+    by_tenant = np.argsort(asked.tenant, kind="stable")
+    edges = np.searchsorted(asked.tenant[by_tenant], np.arange(len(supply.tenants) + 1))
+    quotas = supply.quotas()
+    for code in range(len(supply.tenants)):
+        mine = by_tenant[edges[code] : edges[code + 1]]
+        if len(mine):
+            result[mine] = _entitled_in_tenant(
+                (low[mine], high[mine]),
+                per_task=asked.ticks[mine] / (asked.scale * tasks[mine]),
+                tasks=tasks[mine],
+                clock=clock,
+                marks=marks,
+                quota_at=partial(_quota_at, supply, quotas[:, code]),
+            )
+    return result
+
+
+def _quota_at(supply: Supply, quota: FloatArray, times: IntArray) -> FloatArray:
+    return quota[supply.step_at(times)]
+
+
+def _entitled_in_tenant(
+    interval: tuple[IntArray, IntArray],
+    *,
+    per_task: FloatArray,
+    tasks: IntArray,
+    clock: Clock,
+    marks: IntArray,
+    quota_at: Callable[[IntArray], FloatArray],
+) -> FloatArray:
+    """E of each of one tenant's n runs: the share is a step function of time, the same for all."""
+    low, high = interval
+    n = len(low)
+    times = np.concatenate([low, high, marks])
+    order = np.argsort(times)
+    place = np.empty(len(times), dtype=np.int64)
+    place[order] = np.arange(len(times))
+    times = times[order]
+    change = np.concatenate([tasks, -tasks, np.zeros(len(marks), dtype=np.int64)])
+    active = np.cumsum(change[order])
+    length = np.diff(clock(np.append(times, clock.window.end)))
+    share = quota_at(times) / np.maximum(active, 1)
+    entitled = np.empty(n)
+    for gpus in np.unique(per_task):
+        # integral up to each event; events of one instant are 0 apart, so any of them will do
+        until = np.concatenate([[0.0], np.cumsum(np.minimum(gpus, share) * length)])
+        same = per_task == gpus
+        entitled[same] = until[place[n : 2 * n][same]] - until[place[:n][same]]
+    return entitled * tasks
+
+
+def _lost(runs: Runs) -> NDArray[np.bool_]:
+    requeued = np.array([name in REQUEUED for name in runs.state.names], dtype=np.bool_)
+    if not len(requeued):
+        return np.zeros(len(runs), dtype=np.bool_)
+    return requeued[runs.state.codes]
+
+
+def _jobs(runs: Runs, rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Which job each of the rows belongs to: (n,) job numbers and (m,) each job's first position.
+
+    Runs of one id are one job as long as each run but the last ended by requeue or resize: job ids
+    are used again after MaxJobId, and by a rebuilt cluster.
+    """
+    ids, cluster = runs.job_id[rows], runs.cluster.codes[rows]
+    when = np.where(runs.submit[rows] == UNKNOWN, runs.start[rows], runs.submit[rows])
+    order = np.lexsort((runs.start[rows], when, ids, cluster))
+    same = (ids[order][1:] == ids[order][:-1]) & (cluster[order][1:] == cluster[order][:-1])
+    goes_on = np.array(
+        [name in REQUEUED or name in RESIZED for name in runs.state.names], dtype=np.bool_
+    )
+    goes_on = goes_on[runs.state.codes[rows[order]]] if len(goes_on) else goes_on
+    new = np.append(True, ~(same & goes_on[:-1])) if len(rows) else np.empty(0, dtype=np.bool_)
+    job = np.empty(len(rows), dtype=np.int64)
+    job[order] = np.cumsum(new) - 1
+    return job, order[new]
+
+
+def _whole(value: float) -> GpuSeconds:
+    return int(value) if float(value).is_integer() else float(value)

@@ -1,0 +1,148 @@
+"""The order of the queue: start tags, one sort for ASTRAEA's two stages.
+
+Stage 1 of the paper picks, again and again, the tenant with the lowest credit and charges it
+g · L for the job it takes. Stage 2 orders the jobs of one tenant. The same order comes from one
+number a job, computed without the loop: for tenant i with its jobs in stage-2 order j_1, j_2, …
+
+    tag(j_k) = (U_i + L · Σ_{m<k} g_{j_m}) / (W_i + Q_i · L)
+
+sorted by (tag, tenant, position). Source: ASTRAEA (Ye et al., TPDS 2022); LTGF.md section 4.
+Gang jobs that do not fit now are left to Slurm's backfill: the order is ours, placement is Slurm's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_ltgf.core.model import UNKNOWN, PendingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A tenant's account at the moment of ordering.
+
+    attained_gpu_s: U. due_gpu_s: W for the key "credit", X for the key "share". quota_gpus: Q now.
+    held_gpus: A now. All weighted GPUs.
+    """
+
+    attained_gpu_s: float
+    due_gpu_s: float
+    quota_gpus: float
+    held_gpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How to order.
+
+    lease_s: L. starvation_s: a job pending longer than this goes first inside its tenant; inf:
+    never. floor: a tenant holding less than this part of its quota goes before all others; 0: off.
+    site_priority: inside a tenant, Slurm's own priority (without our factor) comes first.
+    """
+
+    lease_s: float = 3600
+    starvation_s: float = 6 * 3600
+    floor: float = 0.2
+    site_priority: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A job's place in the queue.
+
+    rank: 0 is the next to go. tag: start tag, inf for a tenant without entitlement. below_floor:
+    it goes before all others since its tenant holds next to nothing. charged_gpus: GPUs of its
+    tenant's jobs before it.
+    """
+
+    rank: int
+    job: PendingJob
+    tag: float
+    below_floor: bool
+    starving: bool
+    charged_gpus: float
+    key: tuple[bool, float, float]
+
+
+def order(
+    jobs: Iterable[PendingJob],
+    standings: Mapping[str, Standing],
+    *,
+    rules: Rules,
+    now: int,
+    rho: Mapping[int, float] | None = None,
+) -> list[Turn]:
+    """All jobs in LTGF order.
+
+    Args:
+        jobs: pending records that are not held. A record that could not run now (demand
+            False: dependency, begin time, own limits) stands behind its tenant's others and
+            charges nobody.
+        standings: tenant -> account; every job's tenant must be in it.
+        rho: raw job id -> job index, for jobs that ran before; absent means 0: never ran.
+
+    Returns:
+        Turns by rank. Jobs of equal `key` have equal right to go first; the order between them is
+        by tenant name and position, so that it is total.
+    """
+    by_tenant: dict[str, list[PendingJob]] = {}
+    for job in jobs:
+        by_tenant.setdefault(job.tenant, []).append(job)
+    rows = [
+        turn
+        for tenant in sorted(by_tenant)
+        for turn in _tagged(
+            in_tenant(by_tenant[tenant], rules=rules, now=now, rho=rho or {}),
+            standings[tenant],
+            rules=rules,
+            now=now,
+        )
+    ]
+    rows.sort(key=lambda row: row[0])  # stable: tenant name and position break ties
+    return [
+        Turn(rank, job, tag, not key[0], starving, charged, key)
+        for rank, (key, job, tag, starving, charged) in enumerate(rows)
+    ]
+
+
+def in_tenant(
+    jobs: Sequence[PendingJob], *, rules: Rules, now: int, rho: Mapping[int, float]
+) -> list[PendingJob]:
+    """Stage 2: starving jobs by submit time, then by (rho, eligible, id); no demand last."""
+
+    def key(job: PendingJob) -> tuple[bool, int, bool, float, float, int]:
+        starving = is_starving(job, rules=rules, now=now)
+        own = -(job.priority - (job.site_factor or 0)) if rules.site_priority else 0
+        if starving:
+            return (not job.demand, own, False, 0.0, job.submit, job.job_id)
+        eligible = math.inf if job.eligible == UNKNOWN else job.eligible
+        return (not job.demand, own, True, rho.get(job.job_id, 0.0), eligible, job.job_id)
+
+    return sorted(jobs, key=key)
+
+
+def is_starving(job: PendingJob, *, rules: Rules, now: int) -> bool:
+    """Eligible, and pending longer than the site allows."""
+    return job.demand and now - job.submit > rules.starvation_s
+
+
+_Row = tuple[tuple[bool, float, float], PendingJob, float, bool, float]
+
+
+def _tagged(jobs: list[PendingJob], standing: Standing, *, rules: Rules, now: int) -> list[_Row]:
+    due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s
+    floor_gpus = rules.floor * standing.quota_gpus
+    charged = 0.0
+    rows: list[_Row] = []
+    for job in jobs:
+        has = standing.attained_gpu_s + rules.lease_s * charged
+        tag = has / due if due > 0 else math.inf
+        below = job.demand and standing.held_gpus + charged < floor_gpus
+        # tenants without entitlement all have tag inf: the one that held least goes first
+        key = (not below, tag, has if due <= 0 else 0.0)
+        rows.append((key, job, tag, is_starving(job, rules=rules, now=now), charged))
+        if job.demand:
+            charged += job.gpus * job.tasks
+    return rows

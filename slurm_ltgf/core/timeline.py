@@ -1,0 +1,167 @@
+"""Exact integrals of step functions over a window, older time counting less if a half-life is set.
+
+All quantities of LTGF are constant between events, so an integral is a sum over segments. A
+half-life only changes the length of a segment: seen from `now`, [a, b) is worth
+∫ 2^-((now-t)/h) dt = G(b) - G(a) with G(t) = h/ln 2 · 2^-((now-t)/h). Without one, G(t) = t.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_ltgf.core.model import FloatArray, IntArray, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Weight of time in a window: `clock(t)` is G(t) - G(window.start), t clipped to the window."""
+
+    window: Window
+    half_life_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuse a half-life that is not positive."""
+        if not self.half_life_s > 0:
+            raise ValueError(f"half_life_s must be > 0, got {self.half_life_s}")
+
+    @property
+    def is_plain(self) -> bool:
+        """No decay: one second is one second."""
+        return math.isinf(self.half_life_s)
+
+    def __call__(self, times: IntArray) -> FloatArray:
+        """Weighted seconds from the window's start to each time; exact integers when plain."""
+        inside = np.clip(times, self.window.start, self.window.end)
+        if self.is_plain:
+            return (inside - self.window.start).astype(np.float64)
+        scale = self.half_life_s / math.log(2)
+        age = (self.window.end - inside) / self.half_life_s
+        oldest = self.window.length_s / self.half_life_s
+        passed = oldest - age
+        # 2^-age - 2^-oldest, for times near the window's start without cancellation
+        near: FloatArray = np.exp2(-oldest) * np.expm1(np.minimum(passed, 1.0) * math.log(2))
+        return np.where(passed < 1, near, np.exp2(-age) - np.exp2(-oldest)) * scale
+
+    def length(self) -> float:
+        """Weighted seconds of the whole window."""
+        return float(self(np.array([self.window.end]))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What there is to share, as steps: from times[k] on, capacity[k] GPUs and weights[k] shares.
+
+    times: (k,) int64, ascending, times[0] <= window start. capacity: (k,) float64, GPUs (weighted).
+    weights: (k, n) float64, one column a tenant, in the order of `tenants`.
+    """
+
+    tenants: tuple[str, ...]
+    times: IntArray
+    capacity: FloatArray
+    weights: FloatArray
+
+    @staticmethod
+    def constant(tenants: dict[str, float], capacity_gpus: float) -> Supply:
+        """The same capacity and weights at all times."""
+        names = tuple(sorted(tenants))
+        return Supply(
+            tenants=names,
+            times=np.array([np.iinfo(np.int64).min // 2]),
+            capacity=np.array([float(capacity_gpus)]),
+            weights=np.array([[float(tenants[n]) for n in names]]).reshape(1, len(names)),
+        )
+
+    def quotas(self) -> FloatArray:
+        """Q_i of each step: (k, n) GPUs, capacity · w_i / Σw over all tenants; 0 when Σw is 0."""
+        total = self.weights.sum(axis=1, keepdims=True)
+        part = np.divide(self.weights, total, out=np.zeros_like(self.weights), where=total > 0)
+        quotas: FloatArray = part * self.capacity[:, None]
+        return quotas
+
+    def step_at(self, times: IntArray) -> IntArray:
+        """Index of the step in force at each time."""
+        return np.maximum(np.searchsorted(self.times, times, side="right") - 1, 0)
+
+    def changes_in(self, window: Window) -> IntArray:
+        """Times strictly inside the window at which a step begins."""
+        inside = (self.times > window.start) & (self.times < window.end)
+        return self.times[inside]
+
+
+def water_fill(demand: FloatArray, weights: FloatArray, capacity: FloatArray) -> FloatArray:
+    """Split capacity by weighted max-min, demand-capped, for many instants at once.
+
+    Args:
+        demand: (r, n) GPUs asked for, >= 0.
+        weights: (n,) shares, >= 0; a tenant of weight 0 gets only what the others leave.
+        capacity: (r,) GPUs.
+
+    Returns:
+        (r, n) entitlement E: 0 <= E <= demand, row sums min(capacity, Σ demand).
+
+    Source:
+        LTGF.md section 1 (E_i); progressive filling, the water level found by Newton's method on
+        the concave function f(level) = Σ min(demand, level·w) - capacity.
+    """
+    has_share = weights > 0
+    if has_share.all():
+        return np.minimum(demand, water_level(demand, weights, capacity)[:, None] * weights)
+    entitled = np.zeros_like(demand)
+    if has_share.any():
+        entitled[:, has_share] = water_fill(demand[:, has_share], weights[has_share], capacity)
+    left = capacity - entitled.sum(axis=1)
+    rest = demand[:, ~has_share]
+    if rest.any() and (left > 0).any():
+        equal = np.ones(rest.shape[1])
+        entitled[:, ~has_share] = water_fill(rest, equal, np.maximum(left, 0.0))
+    return entitled
+
+
+#: Rows between two that are solved from scratch; the rows after one start from its level.
+STRIDE = 16
+
+
+def water_level(demand: FloatArray, weights: FloatArray, capacity: FloatArray) -> FloatArray:
+    """Level at which Σ min(demand, level·w) = capacity, per row; inf where demand is smaller.
+
+    demand (r, n), weights (n,) all > 0, capacity (r,). Rows are instants in order: a row starts
+    from its neighbour's level, which changes how long it takes and not what comes out.
+    """
+    level = np.full(len(demand), np.inf)
+    short = demand.sum(axis=1) > capacity
+    if not short.any():
+        return level
+    asked, room = (demand, capacity) if short.all() else (demand[short], capacity[short])
+    empty = room / weights.sum()
+    start = _newton(asked[::STRIDE], weights, room[::STRIDE], empty[::STRIDE])
+    level[short] = _newton(asked, weights, room, np.repeat(start, STRIDE)[: len(room)])
+    return level
+
+
+def _newton(
+    demand: FloatArray, weights: FloatArray, capacity: FloatArray, guess: FloatArray
+) -> FloatArray:
+    """Root of f(level) = Σ min(demand, level·w) - capacity for rows whose Σ demand > capacity.
+
+    f is concave: from the right of the root one step lands left of it, and from the left no step
+    overshoots, so after the first step each one only adds tenants to the satisfied ones.
+    """
+    level, total = guess.copy(), weights.sum()
+    rows = np.arange(len(level))
+    first = True
+    while len(rows):
+        at = level[rows]
+        satisfied = (demand <= at[:, None] * weights).astype(np.float64)
+        free = total - satisfied @ weights
+        room = capacity - np.einsum("ij,ij->i", demand, satisfied)
+        floor = capacity / total if first else at
+        better = np.divide(room, free, out=floor.copy(), where=free > total * 1e-12)
+        better = np.maximum(better, floor)
+        level[rows] = better
+        moved = np.abs(better - at) > at * 1e-15
+        rows, demand, capacity = rows[moved], demand[moved], capacity[moved]
+        first = False
+    return level
