@@ -1,0 +1,187 @@
+"""The ledger: what was read from Slurm and what was decided, for years, in one SQLite file.
+
+This module owns the file: opening, versions, transactions, and what SQLite's errors mean. Each
+store is one transaction: killed at any write, the file holds all of it or nothing. WAL: readers
+neither wait for the writer nor hold it up.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from slurm_ltgf.errors import LedgerError
+from slurm_ltgf.store.ledger_history import History, Holdings, OpenRuns, StoreCounts
+from slurm_ltgf.store.ledger_records import AuditEntry, Step
+from slurm_ltgf.store.ledger_schema import APPLICATION_ID, MIGRATIONS, VERSION, Row
+
+__all__ = ["AuditEntry", "Holdings", "Ledger", "OpenRuns", "Step", "StoreCounts"]
+
+#: How long a writer waits for another one.
+WAIT_S = 60
+_TUNING = (
+    "PRAGMA synchronous = NORMAL",
+    "PRAGMA cache_size = -32768",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+
+class Ledger(History):
+    """The ledger file, open; for use in one thread.
+
+    Raises:
+        LedgerError: no ledger there (readonly), not a ledger, a newer version's, or no access.
+    """
+
+    def __init__(self, path: Path | str, *, readonly: bool = False) -> None:
+        self.path = Path(path)
+        self.readonly = readonly
+        self._file = _File(self.path)
+        self._file.open_to_read() if readonly else self._file.open_to_write()
+        super().__init__(self._file)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; again is harmless."""
+        self._file.close()
+
+    def check(self) -> list[str]:
+        """What is wrong with the file, a line each; reads all of it."""
+        found = [text for (text,) in self._file.rows("PRAGMA integrity_check") if text != "ok"]
+        return found + self.damages()
+
+
+class _File:
+    """An SQLite connection whose every failure is a LedgerError of one line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db = sqlite3.connect(":memory:")
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a transaction is under way."""
+        return self._db.in_transaction
+
+    def open_to_write(self) -> None:
+        """Open the file, made if there is none, and bring its tables up to date."""
+        try:
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            if not self._path.exists():
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o640))
+                self._path.chmod(0o640)
+        except OSError as exc:
+            raise LedgerError(f"{self._path}: cannot make the ledger: {exc.strerror}") from exc
+        self._connect("rw")
+        version = self._version(VERSION)
+        if self.rows("PRAGMA journal_mode = WAL") != [("wal",)]:
+            raise LedgerError(f"{self._path}: its file system cannot do WAL: choose a local one")
+        for sql in _TUNING:
+            self.run(sql)
+        if version < VERSION:
+            self._migrate()
+
+    def open_to_read(self) -> None:
+        """Open an existing file for queries alone."""
+        if not self._path.exists():
+            raise LedgerError(f"{self._path}: no ledger there: `ltgf sync` makes it")
+        self._connect("ro")
+        version = self._version(VERSION)
+        if version < VERSION:
+            raise LedgerError(
+                f"{self._path}: is of version {version}, not {VERSION}: `ltgf sync` mends that"
+            )
+
+    def close(self) -> None:
+        """Close the connection; again is harmless."""
+        self._db.close()
+
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        """All rows of a query."""
+        with self._named_errors():
+            return self._db.execute(sql, tuple(values)).fetchall()
+
+    def run(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Execute one statement; the rowid it inserted, if any."""
+        with self._named_errors():
+            return self._db.execute(sql, tuple(values)).lastrowid or 0
+
+    def run_many(self, sql: str, values: Iterable[Sequence[object]]) -> int:
+        """Execute one statement for each row of values; how many rows it touched."""
+        with self._named_errors():
+            return self._db.executemany(sql, values).rowcount
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction that may write: all of it, or nothing."""
+        self.run("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.run("COMMIT")
+        finally:
+            if self._db.in_transaction:
+                self.run("ROLLBACK")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """One snapshot for several queries."""
+        self.run("BEGIN")
+        try:
+            yield
+        finally:
+            self.run("ROLLBACK")
+
+    def _connect(self, mode: str) -> None:
+        uri = f"{self._path.absolute().as_uri()}?mode={mode}"
+        with self._named_errors():
+            self._db.close()
+            self._db = sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)
+
+    def _version(self, newest: int) -> int:
+        """The tables' version; 0 for an empty file."""
+        ((application,),) = self.rows("PRAGMA application_id")
+        ((version,),) = self.rows("PRAGMA user_version")
+        ((tables,),) = self.rows("SELECT count(*) FROM sqlite_master")
+        if application != APPLICATION_ID and (application or version or tables):
+            raise LedgerError(f"{self._path}: is an SQLite file, but not a ledger")
+        if version > newest:
+            raise LedgerError(
+                f"{self._path}: has version {version}, this ltgf knows {newest}: upgrade ltgf"
+            )
+        return int(version)
+
+    def _migrate(self) -> None:
+        with self.writing():
+            # Read again: another process may have been quicker.
+            for version in range(self._version(VERSION), VERSION):
+                for sql in MIGRATIONS[version]:
+                    self.run(sql)
+            self.run(f"PRAGMA application_id = {APPLICATION_ID}")
+            self.run(f"PRAGMA user_version = {VERSION}")
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as exc:
+            raise LedgerError(f"{self._path}: {_meaning(exc)}") from exc
+
+
+def _meaning(exc: sqlite3.Error) -> str:
+    meanings = {
+        sqlite3.SQLITE_BUSY: f"another process was writing for more than {WAIT_S} s",
+        sqlite3.SQLITE_NOTADB: "is not a ledger",
+        sqlite3.SQLITE_CORRUPT: f"is damaged ({exc}): restore the file or sync anew",
+        sqlite3.SQLITE_CANTOPEN: "cannot open it: rights on the file, its -wal and its directory?",
+        sqlite3.SQLITE_READONLY: "cannot write: it is open or permitted for reading only",
+        sqlite3.SQLITE_FULL: "cannot write: the disk is full",
+    }
+    return meanings.get(getattr(exc, "sqlite_errorcode", 0) & 0xFF, str(exc))
