@@ -60,31 +60,15 @@ FIELDS = (
 )
 
 #: squeue prints one word, a flag's before the state's: what the job is then.
-_BASE = {
+_WORDS = {
     "PENDING": "REQUEUED REQUEUE_HOLD REQUEUE_FED SPECIAL_EXIT RESV_DEL_HOLD EXPEDITING",
     "RUNNING": "CONFIGURING RESIZING SIGNALING STOPPED POWER_UP_NODE",
+    "over": "COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE"
+    " OUT_OF_MEMORY REVOKED LAUNCH_FAILED RECONFIG_FAIL STAGE_OUT",
 }
-_BASE_OF_FLAG = {flag: base for base, flags in _BASE.items() for flag in flags.split()}
+_BASE_OF_FLAG = {flag: base for base in ("PENDING", "RUNNING") for flag in _WORDS[base].split()}
 _HOLDING = ("RUNNING", "SUSPENDED", "COMPLETING")
-_FINISHED = frozenset(
-    # fmt: off
-    {
-        "COMPLETED",
-        "CANCELLED",
-        "FAILED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "PREEMPTED",
-        "BOOT_FAIL",
-        "DEADLINE",
-        "OUT_OF_MEMORY",
-        "REVOKED",
-        "LAUNCH_FAILED",
-        "RECONFIG_FAIL",
-        "STAGE_OUT",
-    }
-    # fmt: on
-)
+_FINISHED = frozenset(_WORDS["over"].split())
 
 _LIMITS = (
     r"Assoc|QOS|Max\w+Per|\w*NotAllowed|Invalid|Account|Licenses|Partition\w*(Limit|Config)"
