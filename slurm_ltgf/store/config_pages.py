@@ -1,0 +1,50 @@
+"""The settings as files for people: etc/ltgf.toml and the reference page.
+
+python -m slurm_ltgf.store.config_pages toml > etc/ltgf.toml
+python -m slurm_ltgf.store.config_pages md > docs/reference/ltgf-toml.md
+"""
+
+from __future__ import annotations
+
+import sys
+
+from slurm_ltgf.store.settings import SECTIONS, settings_of
+
+
+def as_toml() -> str:
+    """The settings file with every setting at its default; this is etc/ltgf.toml."""
+    parts = [
+        "# Settings of slurm-ltgf; all at their defaults. Made by",
+        "#   python -m slurm_ltgf.store.config_pages toml > etc/ltgf.toml",
+        "# Durations are whole seconds, or texts like '90s', '15min', '24h', '7d', '2w'.",
+    ]
+    for section, struct in SECTIONS.items():
+        parts += ["", f"# {struct.__doc__}", f"[{section}]"]
+        for row in settings_of(section, struct).values():
+            parts += [f"# {row.meaning} ({row.unit}, default {row.default})"]
+            parts += [f"{row.key} = {row.default}"]
+    return "\n".join(parts) + "\n"
+
+
+def as_markdown() -> str:
+    """The reference page of the settings; this is docs/reference/ltgf-toml.md."""
+    parts = [
+        "# ltgf.toml",
+        "",
+        "For administrators: every setting. The file is looked for as `--config`, `$LTGF_CONFIG`,",
+        "`~/.config/ltgf/ltgf.toml`, `/etc/ltgf/ltgf.toml`; without any, the defaults hold.",
+        "Durations are whole seconds, or texts like `'90s'`, `'15min'`, `'24h'`, `'7d'`, `'2w'`.",
+        "Unknown names and values out of range are refused.",
+    ]
+    for section, struct in SECTIONS.items():
+        parts += ["", f"## [{section}]", "", f"{struct.__doc__}", ""]
+        parts += ["| setting | unit | default | meaning |", "|---|---|---|---|"]
+        parts += [
+            f"| `{row.key}` | {row.unit} | `{row.default}` | {row.meaning} |"
+            for row in settings_of(section, struct).values()
+        ]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write({"toml": as_toml, "md": as_markdown}[sys.argv[1]]())

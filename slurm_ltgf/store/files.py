@@ -1,0 +1,107 @@
+"""Files replaced in one step, and the one lock that says who works here."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slurm_ltgf.errors import LtgfError
+
+
+class LockHeldError(LtgfError):
+    """Another process of ours is at work; wait for it or stop it."""
+
+    exit_code = 75
+
+
+class FileError(LtgfError):
+    """A file of ours cannot be written or locked; the message says why."""
+
+    exit_code = 74
+
+
+def replace_text(path: Path | str, text: str, *, mode: int = 0o644) -> None:
+    """Put a text (UTF-8) in a file's place; see `replace_bytes`."""
+    replace_bytes(path, text.encode(), mode=mode)
+
+
+def replace_bytes(path: Path | str, content: bytes, *, mode: int = 0o644) -> None:
+    """Put a content in a file's place: readers see the old one or the new one, never half.
+
+    Args:
+        path: the file; its directory must exist.
+        content: all of it.
+        mode: permissions of the new file.
+
+    Raises:
+        FileError: it cannot be written; the old file stands.
+    """
+    path = Path(path)
+    try:
+        _replace(path, content, mode)
+    except OSError as exc:
+        raise FileError(f"{path}: cannot write: {exc.strerror}") from exc
+
+
+@contextmanager
+def lock(path: Path | str) -> Iterator[None]:
+    """Hold the lock file for the time of a block; the kernel lets go of it if we are killed.
+
+    Raises:
+        LockHeldError: another process holds it; the message names the pid.
+        FileError: the lock file cannot be made.
+    """
+    path = Path(path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as exc:
+        raise FileError(f"{path}: cannot lock: {exc.strerror}") from exc
+    # The file is never removed: a lock on an unlinked file excludes nobody.
+    with os.fdopen(descriptor, "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise LockHeldError(f"{path}: held by {_holder(file.read(32))}") from exc
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.seek(0)
+            file.truncate(0)
+
+
+def _holder(text: str) -> str:
+    return f"process {text.strip()}" if text.strip() else "another process"
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the rename itself survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
