@@ -284,8 +284,9 @@ def _in_partitions(node: Node, names: list[str]) -> Node:
 def node_state(text: str) -> tuple[str, frozenset[str]]:
     """Split a node's state, in sinfo's or scontrol's spelling, into base and flags.
 
-    >>> node_state("drained*")
-    ('idle', frozenset({'drain', 'not_responding'}))
+    >>> base, flags = node_state("drained*")
+    >>> base, sorted(flags)
+    ('idle', ['drain', 'not_responding'])
     >>> node_state("ALLOCATED+DRAIN")[0], node_state("idle~")
     ('allocated', ('idle', frozenset({'powered_down'})))
     """
