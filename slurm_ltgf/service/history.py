@@ -1,0 +1,167 @@
+"""History into the ledger: new records, late ones too; nothing is written without news."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_ltgf.core.model import UNKNOWN, Account, Batch, Runs, Window
+from slurm_ltgf.errors import SlurmUnavailable
+from slurm_ltgf.service.edges import Edges, Memory
+from slurm_ltgf.service.terms import tenancy_of
+from slurm_ltgf.slurm.nodes import Capacity
+from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.ledger import Ledger, StoreCounts
+
+SACCT = "sacct"
+#: A pass without news still tells readers of the ledger this often how far the history goes.
+HEARTBEAT_S = 60
+FIRST_SYNC_S = 30 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a sync did. start, end: the interval that was read; degraded: why it could not be."""
+
+    counts: StoreCounts
+    start: int
+    end: int
+    degraded: str = ""
+
+
+def sync(
+    edges: Edges,
+    ledger: Ledger,
+    config: Config,
+    *,
+    now: int,
+    start: int | None = None,
+    progress: Callable[[Batch], object] | None = None,
+    memory: Memory | None = None,
+) -> Synced:
+    """Read new history into the ledger.
+
+    Args:
+        start: read from here on; default: the watermark less `daemon.overlap`, for records that
+            arrive late, and as far back as the oldest open run that sacct no longer lists.
+        memory: when nothing is new in what this daemon saw last time, nothing is written.
+
+    Raises:
+        SlurmUnavailable: the database does not answer; the ledger is as it was.
+    """
+    watermark = ledger.synced_until(edges.cluster)
+    first = start if start is not None else _sync_start(watermark, config, now)
+    first = min(first, now - 1)
+    batches: Iterable[Batch] = edges.reader.read(first, now)
+    if start is None and watermark is not None:
+        recent = list(batches)
+        recent += _late(edges, ledger, recent, before=first)
+        seen = _open_keys(recent)
+        if memory is not None and _no_news(ledger, recent, seen, memory, now=now):
+            return Synced(StoreCounts(open=len(seen)), first, now)
+        batches = recent
+        if memory is not None:
+            memory.open_runs, memory.persisted_at = seen, now
+    counts = ledger.store(
+        batches,
+        source=f"{SACCT} {edges.cluster}",
+        observed_at=now,
+        replace_open=edges.cluster,
+        until=(edges.cluster, max(now, watermark or 0)),
+        progress=progress,
+    )
+    return Synced(counts, first, now)
+
+
+def observe_site(
+    edges: Edges, ledger: Ledger, config: Config, *, now: int, memory: Memory | None = None
+) -> tuple[list[Account], Capacity]:
+    """Read accounts and nodes; note in the ledger what changed."""
+    capacity = edges.capacity()
+    accounts = _accounts(edges, ledger, config, now=now, memory=memory)
+    ledger.observe_capacity(edges.cluster, now, dict(capacity.by_type()))
+    tenancy = tenancy_of(config, accounts)
+    ledger.observe_shares(edges.cluster, now, {t.name: t.weight for t in tenancy.tenants()})
+    return accounts, capacity
+
+
+def _sync_start(watermark: int | None, config: Config, now: int) -> int:
+    if watermark is not None:
+        return min(watermark, now) - config.daemon.overlap_s
+    window = config.fairness.window_s
+    return now - int(window if window < math.inf else FIRST_SYNC_S)
+
+
+def _late(edges: Edges, ledger: Ledger, recent: Sequence[Batch], *, before: int) -> Iterator[Batch]:
+    """Records of runs that were open and are not in the answer: they ended before its interval."""
+    listed = {job for batch in recent for job in batch.runs.job_id.tolist()}
+    held = ledger.open_runs(edges.cluster).runs
+    began = np.where(held.start == UNKNOWN, held.submit, held.start)
+    missing = [
+        int(time)
+        for job, time in zip(held.job_id.tolist(), began.tolist(), strict=True)
+        if job not in listed and 0 <= time < before
+    ]
+    if missing:
+        yield from edges.reader.read(min(missing), before)
+
+
+def _open_keys(batches: Iterable[Batch]) -> frozenset[tuple[int, int, int]]:
+    found: set[tuple[int, int, int]] = set()
+    for batch in batches:
+        runs = batch.runs
+        is_open = runs.end == UNKNOWN
+        columns = (runs.job_id[is_open], runs.submit[is_open], runs.start[is_open])
+        found.update(zip(*(column.tolist() for column in columns), strict=True))
+    return frozenset(found)
+
+
+def _no_news(
+    ledger: Ledger,
+    batches: Sequence[Batch],
+    seen: frozenset[tuple[int, int, int]],
+    memory: Memory,
+    *,
+    now: int,
+) -> bool:
+    """Whether the ledger has every finished run of the answer, and the same ones are open."""
+    if seen != memory.open_runs or now - memory.persisted_at >= HEARTBEAT_S:
+        return False
+    if any(batch.skipped for batch in batches):
+        return False
+    finished = [batch.runs.take(batch.runs.end != UNKNOWN) for batch in batches]
+    told = set().union(*(_outcomes(runs) for runs in finished))
+    begins = [int(runs.submit.min()) for runs in finished if len(runs)]
+    if not begins:
+        return True
+    window = Window(min(begins) - 1, now)
+    return told <= _outcomes(ledger.runs(None, window, include_open=False))
+
+
+def _outcomes(runs: Runs) -> set[tuple[int, ...]]:
+    columns = (runs.job_id, runs.submit, runs.start, runs.end, runs.elapsed_s)
+    return set(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _accounts(
+    edges: Edges, ledger: Ledger, config: Config, *, now: int, memory: Memory | None
+) -> list[Account]:
+    if memory is not None and memory.accounts is not None:
+        read_at, accounts = memory.accounts
+        if now - read_at < config.daemon.associations_every_s:
+            return accounts
+    try:
+        accounts = edges.accounts()
+    except SlurmUnavailable:
+        accounts = ledger.accounts(edges.cluster)
+        if not accounts:
+            raise
+        return accounts
+    if sorted(accounts, key=lambda a: a.name) != ledger.accounts(edges.cluster):
+        ledger.set_accounts(edges.cluster, accounts, time=now)
+    if memory is not None:
+        memory.accounts = (now, accounts)
+    return accounts

@@ -1,0 +1,198 @@
+"""Fairness of the past, from the ledger alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_ltgf.core.measure import (
+    CapacityStep,
+    Measurement,
+    WeightStep,
+    measure,
+    weighted_gpus,
+)
+from slurm_ltgf.core.model import Account, Window
+from slurm_ltgf.errors import UsageError
+from slurm_ltgf.service.terms import pricing_of, tenancy_of, terms_of
+from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What `fairness` is asked. window None: the site's, up to where the history goes."""
+
+    cluster: str | None = None
+    combined: bool = False
+    window: Window | None = None
+    window_s: float | None = None
+    capacity_gpus: float | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    jobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A measurement of the past, with all that a reader must know to trust it."""
+
+    clusters: tuple[str, ...]
+    window: Window
+    measurement: Measurement
+    capacity_gpus: float | None
+    known_until: int | None
+    notes: tuple[str, ...]
+
+
+def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) -> Answer:
+    """Measure from the ledger alone.
+
+    Raises:
+        UsageError: the ledger has several clusters, or not the one asked for, or no window.
+    """
+    clusters = _clusters(ledger, config, question)
+    known = [ledger.synced_until(name) for name in clusters]
+    known_until = min((until for until in known if until is not None), default=None)
+    window = _window(question, config, ledger, clusters, now=now, known_until=known_until)
+    runs = ledger.runs(clusters, window)
+    accounts = _merged_accounts(ledger, clusters)
+    capacity = _capacity_steps(ledger, config, question, clusters, window)
+    weights = [] if question.weights or len(clusters) > 1 else _weight_steps(ledger, clusters[0])
+    measurement = measure(
+        runs,
+        window,
+        tenancy=tenancy_of(config, accounts, question.weights),
+        capacity=capacity,
+        weights=weights if not config.fairness.weights else [],
+        terms=terms_of(config),
+        now=min(window.end, known_until) if known_until is not None else window.end,
+        with_jobs=question.jobs,
+    )
+    latest = capacity[-1].gpus if capacity else None
+    notes = _notes(measurement, window, capacity=capacity, accounts=accounts, known=known_until)
+    return Answer(
+        clusters=tuple(clusters),
+        window=window,
+        measurement=measurement,
+        capacity_gpus=None if latest is None else weighted_gpus(latest, pricing_of(config)),
+        known_until=known_until,
+        notes=tuple(notes),
+    )
+
+
+def _clusters(ledger: Ledger, config: Config, question: Question) -> list[str]:
+    there = ledger.clusters()
+    if question.cluster is not None:
+        wanted = there if question.cluster == "all" else question.cluster.split(",")
+        missing = [name for name in wanted if name not in there]
+        if missing:
+            raise UsageError(
+                f"-M {question.cluster}: the ledger has no runs of {', '.join(missing)}; it has "
+                f"{', '.join(there) or 'none at all: run `ltgf sync`'}"
+            )
+        if len(wanted) > 1 and not question.combined:
+            raise UsageError(
+                f"-M {question.cluster}: shares of different clusters do not add up; ask for one, "
+                "or say --combined"
+            )
+        return list(wanted)
+    if len(there) <= 1:
+        return there or [config.site.cluster or "unknown"]
+    if config.site.cluster in there:
+        return [config.site.cluster]
+    raise UsageError(f"the ledger has several clusters ({', '.join(there)}): choose one with -M")
+
+
+def _window(
+    question: Question,
+    config: Config,
+    ledger: Ledger,
+    clusters: Sequence[str],
+    *,
+    now: int,
+    known_until: int | None,
+) -> Window:
+    if question.window is not None:
+        return question.window
+    end = now if known_until is None else min(now, known_until)
+    length = question.window_s if question.window_s is not None else config.fairness.window_s
+    if length < math.inf:
+        return Window(end - int(length), end)
+    firsts = [ledger.holdings(name).first for name in clusters]
+    return Window(min((first for first in firsts if first is not None), default=end - 1), end)
+
+
+def _merged_accounts(ledger: Ledger, clusters: Sequence[str]) -> list[Account]:
+    merged = {account.name: account for name in clusters for account in ledger.accounts(name)}
+    return list(merged.values())
+
+
+def _capacity_steps(
+    ledger: Ledger,
+    config: Config,
+    question: Question,
+    clusters: Sequence[str],
+    window: Window,
+) -> list[CapacityStep]:
+    given = question.capacity_gpus or config.fairness.capacity_gpus
+    if given:
+        # a plain number is in weighted GPUs: no type, so weight 1
+        return [CapacityStep(window.start, {"": given})]
+    steps = [
+        [CapacityStep(s.time, s.values) for s in ledger.capacity(name, window) if s.values]
+        for name in clusters
+    ]
+    if any(not part for part in steps):
+        return []
+    if len(steps) == 1:
+        return steps[0]
+    times = sorted({step.time for part in steps for step in part})
+    return [CapacityStep(time, _together(steps, time)) for time in times]
+
+
+def _together(parts: Sequence[Sequence[CapacityStep]], time: int) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        step = next((s for s in reversed(part) if s.time <= time), part[0])
+        for kind, count in step.gpus.items():
+            total[kind] = total.get(kind, 0) + count
+    return total
+
+
+def _weight_steps(ledger: Ledger, cluster: str) -> list[WeightStep]:
+    ever = Window(0, 1 << 40)
+    return [WeightStep(s.time, s.values) for s in ledger.shares(cluster, ever) if s.values]
+
+
+def _notes(
+    measurement: Measurement,
+    window: Window,
+    *,
+    capacity: Sequence[CapacityStep],
+    accounts: Sequence[Account],
+    known: int | None,
+) -> list[str]:
+    notes = []
+    if known is not None and window.end > known:
+        notes.append(
+            f"history is known until {known} only: the window's last {window.end - known} s are "
+            "empty; run `ltgf sync`"
+        )
+    if not capacity:
+        notes.append(
+            "capacity is not known (no node was ever observed): only attained GPU-time can be "
+            "told; give --capacity N"
+        )
+    elif capacity[0].time > window.start:
+        notes.append(f"capacity before {capacity[0].time} was not observed: taken as it was then")
+    if not accounts:
+        notes.append("accounts are not known (no sacctmgr): tenants not given a weight weigh 1")
+    notes += [
+        f"{part.runs} runs ({part.seconds} s) could not be priced and are in no sum: {part.reason}"
+        for part in measurement.fairness.unpriced
+    ]
+    settled = measurement.settled
+    if settled.odd:
+        notes.append(f"{settled.odd} records are suspect: see suspects")
+    return notes

@@ -1,0 +1,231 @@
+"""The site now: history and queue in one table, measured and ordered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from slurm_ltgf.core.explain import Explanation
+from slurm_ltgf.core.explain import explain as explain_turn
+from slurm_ltgf.core.gpus import Pricing, gpus
+from slurm_ltgf.core.measure import CapacityStep, Measurement, measure
+from slurm_ltgf.core.model import NO_LIMIT, UNKNOWN, PendingJob, Run, Runs, Window
+from slurm_ltgf.core.plan import Hold, Plan, plan
+from slurm_ltgf.service.edges import Edges, Memory
+from slurm_ltgf.service.history import observe_site
+from slurm_ltgf.service.terms import rules_of, scale_of, tenancy_of, terms_of
+from slurm_ltgf.slurm.nodes import Capacity
+from slurm_ltgf.slurm.queue import Priorities, Queue, QueueJob, demand_tasks
+from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The site at one moment: what was measured, and what follows for the queue."""
+
+    now: int
+    queue: Queue
+    capacity: Capacity
+    measurement: Measurement
+    jobs: tuple[PendingJob, ...]
+    holds: tuple[Hold, ...]
+    plan: Plan
+    held: tuple[QueueJob, ...]
+    frozen: frozenset[int]
+    notes: tuple[str, ...] = ()
+
+
+def view(
+    edges: Edges,
+    ledger: Ledger,
+    config: Config,
+    *,
+    queue: Queue,
+    now: int,
+    memory: Memory | None = None,
+) -> View:
+    """The site now: measured, ordered, with the writes that would bring Slurm's order to ours."""
+    accounts, capacity = observe_site(edges, ledger, config, now=now, memory=memory)
+    priorities = edges.priorities()
+    window = _live_window(config, ledger, edges.cluster, now)
+    terms = terms_of(config, capacity)
+    tenancy = tenancy_of(config, accounts)
+    runs, live = live_runs(ledger.runs(edges.cluster, window), queue, edges.cluster, now=now)
+    steps = [
+        CapacityStep(s.time, s.values) for s in ledger.capacity(edges.cluster, window) if s.values
+    ]
+    measurement = measure(
+        runs,
+        window,
+        tenancy=tenancy,
+        capacity=_given_capacity(config, window) or steps,
+        terms=terms,
+        now=now,
+        live=live,
+        extra_accounts={job.account for job in queue.jobs},
+        with_jobs=True,
+    )
+    managed = [
+        job
+        for job in queue.pending
+        if _is_managed(job, config) and measurement.tenant_of[job.account] in measurement.tenants
+    ]
+    tasks = demand_tasks(queue.jobs, now)
+    jobs = tuple(
+        _pending(job, measurement, terms.pricing, priorities, tasks=tasks[job.job_id])
+        for job in managed
+        if not job.is_held and job.job_id not in priorities.frozen
+    )
+    holds = tuple(_hold(job, measurement, terms.pricing) for job in queue.holding)
+    supply = measurement.supply
+    decided = plan(
+        jobs,
+        holds,
+        measurement.fairness.tenants,
+        key=config.queue.key,
+        rules=rules_of(config),
+        scale=scale_of(config),
+        capacity_gpus=float(supply.capacity[-1]) if supply is not None else 0.0,
+        now=now,
+        rho=measurement.jobs.rho_by_job_id() if measurement.jobs is not None else {},
+    )
+    return View(
+        now=now,
+        queue=queue,
+        capacity=capacity,
+        measurement=measurement,
+        jobs=jobs,
+        holds=holds,
+        plan=decided,
+        held=tuple(job for job in managed if job.is_held),
+        frozen=priorities.frozen,
+        notes=_view_notes(measurement, queue, capacity),
+    )
+
+
+def live_runs(known: Runs, queue: Queue, cluster: str, *, now: int) -> tuple[Runs, frozenset[int]]:
+    """History and queue as one table, each run once; and the ids that slurmctld holds.
+
+    What waits is taken from the queue alone, which knows holds and dependencies. What runs or has
+    just ended is in the database too, sooner or later: a run of the queue that the ledger has (same
+    job and start) is not added again.
+    """
+    ran = known.take((known.start != UNKNOWN) | (known.end != UNKNOWN))
+    have = set(zip(ran.job_id.tolist(), ran.start.tolist(), strict=True))
+    tasks = demand_tasks(queue.jobs, now)
+    fresh = [
+        run_of(job, cluster)
+        for job in chain(queue.holding, queue.finished)
+        if job.start != UNKNOWN and (job.job_id, job.start) not in have
+    ]
+    waiting = [
+        replace(run_of(job, cluster), end=now, tasks=tasks[job.job_id])
+        for job in queue.pending
+        if tasks[job.job_id] > 0
+    ]
+    live = frozenset(job.job_id for job in chain(queue.holding, queue.pending))
+    return Runs.concat([ran, Runs.of([*fresh, *waiting])]), live
+
+
+def run_of(job: QueueJob, cluster: str) -> Run:
+    """A record of the queue as the run that sacct will tell of, under the same key."""
+    ran = job.start != UNKNOWN
+    return Run(
+        cluster=cluster,
+        job_id=job.job_id,
+        account=job.account,
+        user=job.user,
+        partition=job.partition,
+        state=job.state,
+        submit=job.submit,
+        eligible=job.submit if job.eligible == UNKNOWN else job.eligible,
+        start=job.start,
+        end=job.end,
+        elapsed_s=job.end - job.start if ran and job.end != UNKNOWN else UNKNOWN,
+        limit_s=job.limit_s,
+        gres=job.gres if ran else "",
+        gres_requested=job.gres,
+        array_job=job.array_job,
+        array_task=job.array_task,
+        het_job=job.het_job,
+        het_offset=job.het_offset,
+        restarts=job.restarts,
+        nodes=job.nodes,
+    )
+
+
+def explain(seen: View, config: Config, job_id: int) -> Explanation | None:
+    """Why a pending job is where it is; None: it is not in the order."""
+    indices = {row.tenant: row for row in seen.measurement.fairness.tenants}
+    return explain_turn(job_id, seen.plan, indices, rules=rules_of(config), now=seen.now)
+
+
+def _live_window(config: Config, ledger: Ledger, cluster: str, now: int) -> Window:
+    length = config.fairness.window_s
+    if length < math.inf:
+        return Window(now - int(length), now)
+    first = ledger.holdings(cluster).first
+    return Window(now - 1 if first is None else min(first, now - 1), now)
+
+
+def _given_capacity(config: Config, window: Window) -> list[CapacityStep]:
+    given = config.fairness.capacity_gpus
+    return [CapacityStep(window.start, {"": given})] if given else []
+
+
+def _is_managed(job: QueueJob, config: Config) -> bool:
+    wanted = config.site.partitions
+    return not wanted or bool(set(job.partition.split(",")) & set(wanted))
+
+
+def _pending(
+    job: QueueJob,
+    measurement: Measurement,
+    pricing: Pricing,
+    priorities: Priorities,
+    *,
+    tasks: int,
+) -> PendingJob:
+    worth = gpus(job.gres, pricing)
+    return PendingJob(
+        job_id=job.job_id,
+        tenant=measurement.tenant_of[job.account],
+        gpus=float(worth.weighted),
+        submit=job.submit,
+        eligible=job.eligible,
+        account=job.account,
+        user=job.user,
+        partition=job.partition,
+        reason=job.reason,
+        priority=job.priority,
+        site_factor=priorities.site.get(job.job_id),
+        tasks=max(tasks, 1),
+        shown_id=job.shown_id,
+        demand=tasks > 0,
+        restarts=job.restarts,
+    )
+
+
+def _hold(job: QueueJob, measurement: Measurement, pricing: Pricing) -> Hold:
+    limited = job.start != UNKNOWN and job.limit_s not in (UNKNOWN, NO_LIMIT)
+    return Hold(
+        job_id=job.job_id,
+        tenant=measurement.tenant_of[job.account],
+        gpus=float(gpus(job.gres, pricing).weighted),
+        until=float(job.start + job.limit_s) if limited else math.inf,
+    )
+
+
+def _view_notes(measurement: Measurement, queue: Queue, capacity: Capacity) -> tuple[str, ...]:
+    notes = [
+        f"{part.runs} runs ({part.seconds} s) could not be priced and are in no sum: {part.reason}"
+        for part in measurement.fairness.unpriced
+    ]
+    skipped = [*queue.skipped, *capacity.skipped]
+    if skipped:
+        notes.append(
+            f"{len(skipped)} rows of squeue or sinfo could not be read, first: {skipped[0].reason}"
+        )
+    return tuple(notes)

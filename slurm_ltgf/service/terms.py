@@ -1,0 +1,71 @@
+"""The site's settings as the core's terms: tenants, worth of GRES, rules of the order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_ltgf.core.factor import Scale
+from slurm_ltgf.core.gpus import Pricing
+from slurm_ltgf.core.measure import Terms
+from slurm_ltgf.core.model import Account
+from slurm_ltgf.core.order import Rules
+from slurm_ltgf.core.tenants import Tenancy
+from slurm_ltgf.errors import ConfigError
+from slurm_ltgf.slurm.nodes import Capacity
+from slurm_ltgf.store.config import Config
+
+
+def tenancy_of(
+    config: Config, accounts: Sequence[Account], weights: Mapping[str, float] | None = None
+) -> Tenancy:
+    """The site's tenants by its settings; weights given on the command line beat these."""
+    try:
+        return Tenancy(
+            accounts,
+            level=config.fairness.tenant_level,
+            weights={**config.fairness.weights, **(weights or {})},
+            excluded=config.fairness.exclude_accounts,
+        )
+    except ValueError as exc:
+        raise ConfigError(f"tenants: {exc}") from exc
+
+
+def pricing_of(config: Config, capacity: Capacity | None = None) -> Pricing:
+    """Worth of GRES by the site's settings, shards per GPU from its nodes where not set."""
+    shards = config.fairness.shards_per_gpu
+    mps = config.fairness.mps_per_gpu
+    if capacity is not None:
+        shards = shards or capacity.per_gpu("shard")
+    return Pricing(
+        weights=dict(config.fairness.gpu_weights),
+        mps_per_gpu=mps,
+        shards_per_gpu=shards,
+        mig_slices=dict(config.fairness.mig_slices),
+    )
+
+
+def terms_of(config: Config, capacity: Capacity | None = None) -> Terms:
+    """How the site measures."""
+    return Terms(
+        pricing=pricing_of(config, capacity),
+        half_life_s=config.fairness.half_life_s,
+        requeued_work_kept=config.fairness.requeued_work == "kept",
+    )
+
+
+def rules_of(config: Config) -> Rules:
+    """How the site orders."""
+    return Rules(
+        lease_s=config.queue.lease_s,
+        starvation_s=config.queue.starvation_s,
+        floor=config.queue.floor,
+        site_priority=config.queue.priority_bound,
+    )
+
+
+def scale_of(config: Config) -> Scale:
+    """The site's labels."""
+    try:
+        return Scale(head=config.queue.head, step=config.queue.step)
+    except ValueError as exc:
+        raise ConfigError(f"queue: {exc}") from exc

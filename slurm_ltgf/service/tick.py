@@ -1,0 +1,108 @@
+"""One pass: sync, measure, order, write what changed.
+
+A pass is a function of (ledger, queue, tenants, capacity, now). It may be killed at any line and
+run again: what it knows of Slurm it reads anew, and the ledger changes by whole transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slurm_ltgf.core.factor import Change
+from slurm_ltgf.core.model import UNKNOWN, Batch, Runs
+from slurm_ltgf.errors import SlurmUnavailable
+from slurm_ltgf.service.edges import Edges, Memory
+from slurm_ltgf.service.history import Synced, sync
+from slurm_ltgf.service.present import View, run_of, view
+from slurm_ltgf.slurm.control import Change as Write
+from slurm_ltgf.slurm.control import ControlResult
+from slurm_ltgf.slurm.queue import Queue
+from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.ledger import AuditEntry, Ledger, StoreCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass did. deferred: writes beyond `queue.max_writes`, left for the next pass."""
+
+    view: View
+    synced: Synced | None
+    result: ControlResult
+    deferred: int
+    notes: tuple[str, ...] = ()
+
+
+def tick(
+    edges: Edges,
+    ledger: Ledger,
+    config: Config,
+    *,
+    clock: Callable[[], float],
+    dry_run: bool = False,
+    memory: Memory | None = None,
+) -> Pass:
+    """One pass: read the queue, sync, measure, order, write what changed.
+
+    Slurm's database may be away: the pass then works with the ledger and the queue, says so in
+    `synced.degraded`, and keeps what squeue tells of finished runs until sacct does.
+
+    Raises:
+        SlurmUnavailable: slurmctld does not answer.
+        SlurmRefused: we may not write.
+    """
+    queue = edges.queue()
+    now = int(clock())
+    try:
+        synced = sync(edges, ledger, config, now=now, memory=memory)
+    except SlurmUnavailable as exc:
+        synced = Synced(_keep_finished(edges, ledger, queue, now=now), now, now, degraded=str(exc))
+    seen = view(edges, ledger, config, queue=queue, now=now, memory=memory)
+    todo = seen.plan.changes[: config.queue.max_writes]
+    deferred = len(seen.plan.changes) - len(todo)
+    result = ControlResult()
+    if todo and not dry_run:
+        result = _write(edges, ledger, todo, queue=queue, of=len(seen.plan.turns), now=now)
+    return Pass(seen, synced, result, deferred)
+
+
+def _write(
+    edges: Edges, ledger: Ledger, todo: Sequence[Change], *, queue: Queue, of: int, now: int
+) -> ControlResult:
+    """Tell Slurm, and the audit log what Slurm took."""
+    shown = {job.job_id: job.shown_id for job in queue.pending}
+    result = edges.write([Write(c.job_id, c.new, shown.get(c.job_id, "")) for c in todo])
+    written = frozenset(result.written)
+    entries = [
+        AuditEntry(
+            time=now,
+            actor="ltgf tick",
+            action="sitefactor",
+            job_id=str(change.job_id),
+            old=None if change.old is None else str(change.old),
+            new=str(change.new),
+            reason=f"rank {change.rank + 1} of {of}",
+        )
+        for change in todo
+        if change.job_id in written
+    ]
+    ledger.audit(entries)
+    return result
+
+
+def _keep_finished(edges: Edges, ledger: Ledger, queue: Queue, *, now: int) -> StoreCounts:
+    """Store what slurmctld still knows of finished runs, under the key that sacct will use."""
+    known = {
+        (run.job_id, run.start)
+        for job in queue.finished
+        for run in ledger.find(str(job.job_id), edges.cluster).rows()
+        if run.end != UNKNOWN
+    }
+    runs = [
+        run_of(job, edges.cluster)
+        for job in queue.finished
+        if job.start != UNKNOWN and (job.job_id, job.start) not in known
+    ]
+    if not runs:
+        return StoreCounts()
+    return ledger.store([Batch(Runs.of(runs))], source=f"squeue {edges.cluster}", observed_at=now)
