@@ -76,7 +76,7 @@ _LIMITS = (
 )
 _AWAY = r"PartitionDown|PartitionInactive|Reservation|ReqNodeNotAvail|NodeDown|Power"
 _NO_DEMAND = (
-    (re.compile(r"JobHeld|.*\bheld|JobHoldMaxRequeue|ResvDelHold", re.I), "held"),
+    (re.compile(r"JobHeld|.*[ _]held|JobHoldMaxRequeue|ResvDelHold", re.I), "held"),
     (
         re.compile(r"Dependency|BeginTime|Cleaning|DeadLine|FedJobLock|BurstBuffer"),
         "not yet eligible",
@@ -305,7 +305,7 @@ def _state(text: str) -> tuple[str, frozenset[str]]:
     """
     base, flags = words.base_state(re.split(r"[,+ ]", text))
     if "COMPLETING" in flags:
-        return "COMPLETING", flags | {base} - {"COMPLETING"}
+        return "COMPLETING", (flags | {base}) - {"COMPLETING"}
     if base in _BASE_OF_FLAG:
         return _BASE_OF_FLAG[base], flags | {base}
     if base not in ("PENDING", *_HOLDING, *_FINISHED):
