@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from slurm_ltgf.service.edges import Edges, Reader
+    from slurm_ltgf.slurm.site import Site
     from slurm_ltgf.store.config import Config
     from slurm_ltgf.store.ledger import Ledger
 
@@ -53,9 +54,14 @@ class App:
         """The cluster's name: site.cluster, else what slurmctld says."""
         if self.config.site.cluster:
             return self.config.site.cluster
+        return self.site.cluster
+
+    @cached_property
+    def site(self) -> Site:
+        """slurmctld's configuration."""
         from slurm_ltgf.slurm import site
 
-        return site.config().cluster
+        return site.site()
 
     def edges(self, reader: str | None = None) -> Edges:
         """The live site.
@@ -64,9 +70,16 @@ class App:
             SlurmUnavailable: slurmctld does not answer.
             GpuNotTracked: the site never recorded GPUs.
         """
+        from slurm_ltgf.errors import GpuNotTracked
         from slurm_ltgf.service.edges import Edges
         from slurm_ltgf.slurm import associations, control, nodes, queue
 
+        if not self.site.tracks_gpus:
+            raise GpuNotTracked(
+                "gres/gpu is not tracked: sacct has no GPU-time of any job, and none can be "
+                f"computed. slurm.conf has AccountingStorageTRES={tracked(self.site)}: add gres/gpu "
+                "and restart slurmctld; GPU-time counts from then on"
+            )
         cluster = self.cluster()
         partitions = self.config.site.partitions
         return Edges(
@@ -88,6 +101,11 @@ class App:
         from slurm_ltgf.slurm.history import SacctReader
 
         return SacctReader(cluster, slice_s=self.config.daemon.slice_s)
+
+
+def tracked(site: Site) -> str:
+    """AccountingStorageTRES as set, for a message."""
+    return site.get("AccountingStorageTRES") or "(nothing)"
 
 
 def now() -> int:

@@ -59,7 +59,7 @@ SKIPPED_SHOWN = 5
 @click.option("-u", "--user", metavar="NAMES", help="With --jobs: show only these users' jobs.")
 @options.output()
 @click.pass_context
-def command(ctx: click.Context, **given: Any) -> None:
+def command(ctx: click.Context, /, **given: Any) -> None:
     """Who got how much GPU-time, against what was due, from the ledger.
 
     rho = attained / deserved (at least 1: no worse off than alone in a cluster of one's quota).

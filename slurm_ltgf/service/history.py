@@ -82,6 +82,8 @@ def observe_site(
     """Read accounts and nodes; note in the ledger what changed."""
     capacity = edges.capacity()
     accounts = _accounts(edges, ledger, config, now=now, memory=memory)
+    if ledger.readonly:
+        return accounts, capacity
     ledger.observe_capacity(edges.cluster, now, dict(capacity.by_type()))
     tenancy = tenancy_of(config, accounts)
     ledger.observe_shares(edges.cluster, now, {t.name: t.weight for t in tenancy.tenants()})
@@ -160,7 +162,8 @@ def _accounts(
         if not accounts:
             raise
         return accounts
-    if sorted(accounts, key=lambda a: a.name) != ledger.accounts(edges.cluster):
+    known = ledger.accounts(edges.cluster)
+    if not ledger.readonly and sorted(accounts, key=lambda a: a.name) != known:
         ledger.set_accounts(edges.cluster, accounts, time=now)
     if memory is not None:
         memory.accounts = (now, accounts)

@@ -46,7 +46,10 @@ def view(
     now: int,
     memory: Memory | None = None,
 ) -> View:
-    """The site now: measured, ordered, with the writes that would bring Slurm's order to ours."""
+    """The site now: measured, ordered, with the writes that would bring Slurm's order to ours.
+
+    A ledger opened for reading is read only.
+    """
     accounts, capacity = observe_site(edges, ledger, config, now=now, memory=memory)
     priorities = edges.priorities()
     window = _live_window(config, ledger, edges.cluster, now)

@@ -27,7 +27,7 @@ class Pass:
     """What one pass did. deferred: writes beyond `queue.max_writes`, left for the next pass."""
 
     view: View
-    synced: Synced | None
+    synced: Synced
     result: ControlResult
     deferred: int
     notes: tuple[str, ...] = ()

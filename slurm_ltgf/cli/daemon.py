@@ -1,0 +1,105 @@
+"""`ltgf daemon`: a pass every few seconds, for ever."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.tick import line
+
+
+@click.command("daemon")
+@click.option("--passes", type=int, hidden=True, help="End after so many passes.")
+@click.pass_context
+def command(ctx: click.Context, /, *, passes: int | None) -> None:
+    """A pass every few seconds, for ever: run it under systemd as SlurmUser.
+
+    Newcomers are looked for every `daemon.arrivals` and hasten the next pass. It waits out an
+    outage of slurmctld or slurmdbd, says so once, and catches up. SIGTERM ends it after the pass
+    under way. One daemon at a time: the lock lies beside the ledger.
+    """
+    from slurm_ltgf.daemon import Notifier, Rhythm, Stop, serve
+    from slurm_ltgf.slurm.queue import Arrivals, arrivals
+    from slurm_ltgf.store.files import lock
+
+    app = App.of(ctx)
+    _log_to_stderr(app.verbose)
+    settings = app.config.daemon
+    stop = Stop().listen()
+    site = _Site(app, stop, passes)
+    last: list[Arrivals] = []
+
+    def has_newcomers() -> bool:
+        seen = arrivals()
+        newer = bool(last) and seen.is_newer_than(last[0])
+        last[:] = [seen]
+        return newer
+
+    app.ledger_path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    with lock(Path(f"{app.ledger_path}.lock")):
+        serve(
+            site.one_pass,
+            has_newcomers,
+            rhythm=Rhythm(settings.interval_s, settings.arrivals_s, settings.retry_max_s),
+            stop=stop,
+            clock=time.monotonic,
+            notifier=Notifier(os.environ),
+        )
+
+
+class _Site:
+    """What the daemon keeps between passes: the open ledger, the edges, and spare answers."""
+
+    def __init__(self, app: App, stop: object, passes: int | None) -> None:
+        from slurm_ltgf.service.edges import Memory
+
+        self._app = app
+        self._stop = stop
+        self._left = passes
+        self._memory = Memory()
+        self._ledger = app.ledger(readonly=False)
+        self._pruned_at = 0.0
+
+    def one_pass(self) -> str:
+        """Do a pass; the log line."""
+        from slurm_ltgf.service.tick import tick
+
+        began = time.monotonic()
+        edges = self._app.edges()
+        done = tick(edges, self._ledger, self._app.config, clock=time.time, memory=self._memory)
+        self._prune()
+        if self._left is not None:
+            self._left -= 1
+            if self._left <= 0:
+                self._stop.set()  # type: ignore[attr-defined]
+        return line(done, time.monotonic() - began)
+
+    def _prune(self) -> None:
+        """Once a day: drop what is too old of the audit log."""
+        now = time.time()
+        if now - self._pruned_at > 86400:
+            self._ledger.audit_prune(int(now) - self._app.config.daemon.audit_days * 86400)
+            self._pruned_at = now
+
+
+def _log_to_stderr(verbose: bool) -> None:
+    """Lines for the journal: its own priorities there, plain text elsewhere."""
+    journal = "JOURNAL_STREAM" in os.environ
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Journal() if journal else logging.Formatter("%(asctime)s %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+
+
+class _Journal(logging.Formatter):
+    """sd-daemon(3) priorities before each line; a newline in foreign text starts no new one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line as journald reads it."""
+        level = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4}.get(record.levelno, 3)
+        return f"<{level}>" + super().format(record).replace("\n", "\\n")

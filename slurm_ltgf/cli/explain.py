@@ -1,0 +1,182 @@
+"""`ltgf explain`: why a job is where it is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slurm_ltgf.cli import render
+from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.queue import look
+from slurm_ltgf.errors import UsageError
+
+if TYPE_CHECKING:
+    from slurm_ltgf.core.explain import Explanation
+    from slurm_ltgf.service.present import View
+    from slurm_ltgf.slurm.queue import QueueJob
+
+
+@click.command("explain")
+@click.argument("job")
+@click.option("--json", "json_", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(ctx: click.Context, /, *, job: str, json_: bool) -> None:
+    """Why a job is where it is: its tenant's GPU-time, who goes before it, what would change it."""
+    app = App.of(ctx)
+    seen = look(app)
+    record = _find(seen, job)
+    said = _past(app, job) if record is None else _present(app, seen, record)
+    if json_:
+        render.as_json(said)
+        return
+    for sentence in said["sentences"]:
+        click.echo(render.clean(sentence))
+
+
+def _find(seen: View, job: str) -> QueueJob | None:
+    """The record a user means: by the id squeue shows, a raw id, an array's id, or one task."""
+    jobs = [record for record in seen.queue.jobs if not record.is_finished]
+    for record in jobs:
+        if job in (record.shown_id, str(record.job_id)):
+            return record
+    base, _, task = job.partition("_")
+    pending_first = sorted(jobs, key=lambda record: not record.is_pending)
+    for record in pending_first:
+        if base == str(record.array_job) and (not task or record.is_pending):
+            return record
+    return None
+
+
+def _present(app: App, seen: View, record: QueueJob) -> dict[str, Any]:
+    from slurm_ltgf.service.present import explain
+
+    shape = {
+        "job_id": record.shown_id,
+        "state": record.state,
+        "reason": record.reason,
+        "priority": record.priority,
+        "tenant": seen.measurement.tenant_of[record.account],
+        "user": record.user,
+    }
+    if record.is_holding:
+        return {**shape, "sentences": _running(seen, record)}
+    if record.is_held:
+        return {**shape, "sentences": _held(record)}
+    if record.job_id in seen.frozen:
+        return {**shape, "sentences": _frozen(record)}
+    why = explain(seen, app.config, record.job_id)
+    if why is None:
+        return {
+            **shape,
+            "sentences": [f"Job {record.shown_id} is not managed here (site.partitions, root)."],
+        }
+    return {**shape, **_numbers(why), "sentences": _said(why, record, seen)}
+
+
+def _numbers(why: Explanation) -> dict[str, Any]:
+    own = why.index
+    return {
+        "rank": why.turn.rank + 1,
+        "of": why.of,
+        "rank_without_own_jobs_before": why.rank_alone + 1,
+        "gpus": why.turn.job.gpus,
+        "tasks": why.turn.job.tasks,
+        "tag": render.finite(why.turn.tag),
+        "site_factor": why.turn.job.site_factor,
+        "turn_at": None if math.isinf(why.turn_at) else int(why.turn_at),
+        "attained_gpu_s": own.attained_gpu_s,
+        "quota_gpu_s": own.quota_gpu_s,
+        "quota_gpus": own.quota_gpus,
+        "rho": own.rho,
+        "credit": own.credit,
+        "share": own.share,
+        "ahead": [
+            {
+                "tenant": row.tenant,
+                "jobs": row.jobs,
+                "tasks": row.tasks,
+                "gpus": row.gpus,
+                "credit": row.index.credit,
+                "rho": row.index.rho,
+            }
+            for row in why.ahead
+        ],
+    }
+
+
+def _said(why: Explanation, record: QueueJob, seen: View) -> list[str]:
+    said = list(why.sentences)
+    said.append(
+        f"Slurm's priority for it is {record.priority}, of which SiteFactor is "
+        f"{render.word(why.turn.job.site_factor)}; Slurm's reason is {record.reason}."
+    )
+    if not math.isinf(why.turn_at):
+        sooner = why.turn_at <= seen.now
+        said.append(
+            "The GPUs for it and all before it are free now: if it still waits, they are on "
+            "nodes or of a type that it cannot use, or Slurm has not looked yet."
+            if sooner
+            else f"Its turn comes by {render.moment(why.turn_at)} if all running jobs use their "
+            "whole time limit, sooner if they end sooner or it fits in between."
+        )
+    elif why.turn.job.demand:
+        said.append("No time can be told for its turn: running jobs before it have no time limit.")
+    return said
+
+
+def _running(seen: View, record: QueueJob) -> list[str]:
+    hold = next(hold for hold in seen.holds if hold.job_id == record.job_id)
+    said = [
+        (
+            f"Job {record.shown_id} is {record.state} since {render.moment(record.start)} and holds "
+            f"{hold.gpus:.4g} GPUs for {hold.tenant}."
+        )
+    ]
+    jobs = seen.measurement.jobs
+    rho = jobs.rho_by_job_id().get(record.job_id) if jobs is not None else None
+    if rho is not None:
+        said.append(f"It has had {rho:.2f} times the GPU-time it was due inside its tenant (rho).")
+    return said
+
+
+def _held(record: QueueJob) -> list[str]:
+    return [
+        (
+            f"Job {record.shown_id} is held ({record.reason}): priority 0, it will not start and is "
+            "never touched here."
+        ),
+        f"`scontrol release {record.job_id}` lets it go; a hold by an admin needs an admin.",
+    ]
+
+
+def _frozen(record: QueueJob) -> list[str]:
+    return [
+        (
+            f"Job {record.shown_id} has priority {record.priority}, set by hand: SiteFactor and all "
+            "other terms do not move it."
+        ),
+        (
+            f"`scontrol hold {record.job_id}` and `scontrol release {record.job_id}` give it a "
+            "computed priority again."
+        ),
+    ]
+
+
+def _past(app: App, job: str) -> dict[str, Any]:
+    with app.ledger(readonly=True) as ledger:
+        runs = ledger.find(job).rows()
+    if not runs:
+        raise UsageError(f"job {job}: neither in the queue nor in the ledger")
+    sentences = [
+        f"Run {i} of job {run.shown_id}: {run.state}, {render.moment(run.start)} to "
+        f"{render.moment(run.end)}, waited {render.duration(_waited(run))}, ran "
+        f"{render.duration(run.elapsed_s)} with {run.gres or 'no GPUs'} for {run.account}."
+        for i, run in enumerate(runs, 1)
+    ]
+    return {"job_id": job, "state": runs[-1].state, "sentences": sentences}
+
+
+def _waited(run: Any) -> int:
+    return run.start - run.eligible if min(run.start, run.eligible) >= 0 else -1
