@@ -33,6 +33,11 @@ Level = int | Literal["leaf"]
 ROOT = "root"
 
 
+def label(tenant: Tenant) -> str:
+    """The tenant's name as people should see it: "gone-lab (deleted)"."""
+    return f"{tenant.name} (deleted)" if tenant.deleted else tenant.name
+
+
 class Tree:
     """The accounts of one cluster by name, lower case. An unknown parent counts as the root."""
 
@@ -76,6 +81,16 @@ class Tree:
     def depth(self, name: str) -> int:
         """Steps below the root."""
         return len(self.path(name)) - 1
+
+
+def moved(before: Tree, after: Tree) -> dict[str, tuple[str, str]]:
+    """Accounts that hang elsewhere now: name -> (parent before, parent after).
+
+    Usage of before the move belongs to the tenant of then; who has only today's tree says so.
+    """
+    both = sorted(set(before.accounts) & set(after.accounts))
+    parents = {name: (before.parent(name), after.parent(name)) for name in both}
+    return {name: pair for name, pair in parents.items() if pair[0] != pair[1]}
 
 
 @dataclass(frozen=True, slots=True)

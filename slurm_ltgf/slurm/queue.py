@@ -144,8 +144,13 @@ class QueueJob:
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody or Slurm holds it: priority 0, and never to be written to."""
+        """Whether somebody or Slurm holds it."""
         return self.is_pending and self.priority == 0
+
+    @property
+    def takes_site_factor(self) -> bool:
+        """Whether a pass may write to it: it waits, eligible or not, and is not held."""
+        return self.is_pending and self.priority > 0
 
 
 @dataclass(frozen=True, slots=True)
