@@ -65,6 +65,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db = sqlite3.connect(":memory:")
+        self._still: tuple[int, ...] | None = None
 
     @property
     def is_writing(self) -> bool:
@@ -80,7 +81,7 @@ class _File:
                 self._path.chmod(0o640)
         except OSError as exc:
             raise LedgerError(f"{self._path}: cannot make the ledger: {exc.strerror}") from exc
-        self._connect("rw")
+        self._connect("mode=rw")
         version = self._version(VERSION)
         if self.rows("PRAGMA journal_mode = WAL") != [("wal",)]:
             raise LedgerError(f"{self._path}: its file system cannot do WAL: choose a local one")
@@ -91,9 +92,18 @@ class _File:
 
     def open_to_read(self) -> None:
         """Open an existing file for queries alone."""
-        if not self._path.exists():
+        try:
+            there = self._path.is_file()
+        except OSError as exc:
+            raise LedgerError(f"{self._path}: cannot read the ledger: {exc.strerror}") from exc
+        if not there:
             raise LedgerError(f"{self._path}: no ledger there: `ltgf sync` makes it")
-        self._connect("ro")
+        self._connect("mode=ro")
+        if not self._is_readable():
+            # SQLite wants to make -wal and -shm, which a mere reader may not. Without a -wal no
+            # writer is there and the file is whole: read it as it stands, and watch that it does.
+            self._connect("mode=ro&immutable=1")
+            self._still = self._stamp()
         version = self._version(VERSION)
         if version < VERSION:
             raise LedgerError(
@@ -107,7 +117,10 @@ class _File:
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         """All rows of a query."""
         with self._named_errors():
-            return self._db.execute(sql, tuple(values)).fetchall()
+            found = self._db.execute(sql, tuple(values)).fetchall()
+        if self._still is not None and self._still != self._stamp():
+            raise LedgerError(f"{self._path}: was written while it was read: try again")
+        return found
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
         """Execute one statement; the rowid it inserted, if any."""
@@ -139,8 +152,25 @@ class _File:
         finally:
             self.run("ROLLBACK")
 
-    def _connect(self, mode: str) -> None:
-        uri = f"{self._path.absolute().as_uri()}?mode={mode}"
+    def _is_readable(self) -> bool:
+        """Whether queries work; False: only for want of a -wal that we may not make."""
+        try:
+            self._db.execute("SELECT count(*) FROM sqlite_master")
+        except sqlite3.OperationalError:
+            return self._wal().exists()
+        except sqlite3.Error:
+            return True
+        return True
+
+    def _wal(self) -> Path:
+        return self._path.with_name(f"{self._path.name}-wal")
+
+    def _stamp(self) -> tuple[int, ...]:
+        about = self._path.stat()
+        return about.st_ino, about.st_size, about.st_mtime_ns, int(self._wal().exists())
+
+    def _connect(self, how: str) -> None:
+        uri = f"{self._path.absolute().as_uri()}?{how}"
         with self._named_errors():
             self._db.close()
             self._db = sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)

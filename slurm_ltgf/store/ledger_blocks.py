@@ -26,7 +26,7 @@ RowArray = NDArray[np.signedinteger[Any]]
 BoolArray = NDArray[np.bool_]
 
 COLUMN = {name: i for i, name in enumerate(RUN_FIELDS)}
-#: How NO_LIMIT is written: 2^60 would cost 8 bytes a row in every column that has one.
+#: How a time limit of NO_LIMIT is written: 2^60 would cost 8 bytes a row wherever one is.
 NO_LIMIT_CODE = -2
 #: Rows of a block when it is cut; one that grows is cut again at half as much more.
 BLOCK_ROWS = 1024
@@ -183,7 +183,7 @@ def unpacked(body: bytes, cluster: int) -> IntArray:
 
 
 def coded(column: IntArray, name: str) -> IntArray:
-    """A column of numbers as it is stored: NO_LIMIT as a small code.
+    """A column of numbers as it is stored: a limit of NO_LIMIT as a small code.
 
     Raises:
         ValueError: a number below UNKNOWN, or an id or submit time beyond 32 bits.
@@ -192,14 +192,12 @@ def coded(column: IntArray, name: str) -> IntArray:
         raise ValueError(f"{name}: must be >= 0, or -1 for unknown, got {int(column.min())}")
     if name in {"job_id", "submit"} and len(column) and int(column.max()) >= (1 << 32) - 1:
         raise ValueError(f"{name}: must be below 2^32 - 1, got {int(column.max())}")
-    endless = column == NO_LIMIT
-    return np.where(endless, NO_LIMIT_CODE, column) if endless.any() else column
+    return np.where(column == NO_LIMIT, NO_LIMIT_CODE, column) if name == "limit_s" else column
 
 
-def decoded(column: IntArray) -> IntArray:
+def decoded(column: IntArray, name: str) -> IntArray:
     """The inverse of `coded`."""
-    endless = column == NO_LIMIT_CODE
-    return np.where(endless, NO_LIMIT, column) if endless.any() else column
+    return np.where(column == NO_LIMIT_CODE, NO_LIMIT, column) if name == "limit_s" else column
 
 
 def _key_order(rows: RowArray) -> IntArray | None:

@@ -196,7 +196,8 @@ class Intake:
         numbers = self._words.ids(taken.words)
         finished = renumbered(taken.finished, numbers)
         for cluster in np.unique(finished[:, 0]).tolist():
-            rows = finished[finished[:, 0] == cluster]
+            own = finished[:, 0] == cluster
+            rows = finished if own.all() else finished[own]
             new, changed, unchanged = merge_finished(self._db, cluster, rows)
             self.new, self.changed = self.new + new, self.changed + changed
             self.unchanged += unchanged

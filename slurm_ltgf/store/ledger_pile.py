@@ -114,7 +114,7 @@ def runs_of(columns: IntArray, texts: dict[int, str]) -> Runs:
     """Columns as stored, (22, n), as the records that travel."""
     made: dict[str, Words | IntArray] = {}
     for name, column in zip(RUN_FIELDS, columns, strict=True):
-        made[name] = _words(column, texts) if name in TEXT_FIELDS else decoded(column)
+        made[name] = _words(column, texts) if name in TEXT_FIELDS else decoded(column, name)
     return Runs(**made)  # type: ignore[arg-type]
 
 
