@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -17,7 +18,10 @@ NOW = 1_795_978_000
 RECORDED = """\
 3|3|3|N/A|N/A|N/A|product|carol|main|normal|CANCELLED|None|1795977730|1795977730|1795977730|1795978668|1:00:00|1000|0|cpu=64,mem=6400M,node=1,billing=64,gres/gpu=8,gres/gpu:h200=8|0|n3|
 21|20+1|21|N/A|20|1|research|bob|main|normal|PENDING|Resources|1795977732|1795977732|1795978914|1795982514|1:00:00|51010|0|cpu=1,mem=100M,node=1,billing=1,gres/gpu=3|0||
-22|22_[17-1999:2%7]|22|17-1999:2%7|N/A|N/A|research|bob|main|normal|PENDING|Priority|1795977780|1795977780|1795989660|1795991460|30:00|51009|0|cpu=1,mem=100M,node=1,billing=1,gres/gpu=2,gres/gpu:h200=2|0||
+22|22_17|22|17|N/A|N/A|research|bob|main|normal|PENDING|Priority|1795977780|1795977780|1795989660|1795991460|30:00|51009|0|cpu=1,mem=100M,node=1,billing=1,gres/gpu=2,gres/gpu:h200=2|0||
+22|22_19|22|19|N/A|N/A|research|bob|main|normal|PENDING|Priority|1795977780|1795977780|1795989660|1795991460|30:00|51009|0|cpu=1,mem=100M,node=1,billing=1,gres/gpu=2,gres/gpu:h200=2|0||
+22|22_20|22|20|N/A|N/A|research|bob|main|normal|PENDING|Priority|1795977780|1795977780|1795989660|1795991460|30:00|51009|0|cpu=1,mem=100M,node=1,billing=1,gres/gpu=2,gres/gpu:h200=2|0||
+22|22_21|22|21|N/A|N/A|research|bob|main|normal|PENDING|Priority|1795977780|1795977780|1795989660|1795991460|30:00|51009|0|cpu=1,mem=100M,node=1,billing=1,gres/gpu=2,gres/gpu:h200=2|0||
 15|15|15|N/A|N/A|N/A|research|bob|main|normal|PENDING|Priority|1795977732|1795977732|1795990320|1795992120|30:00|51008|0|cpu=4,mem=400M,node=1,billing=4|0||
 17|17|17|N/A|N/A|N/A|research|bob|main|normal|PENDING|BeginTime|1795977732|1795981332|1795981332|1795983132|30:00|51008|0|cpu=1,mem=100M,node=1,billing=1,gres/gpu=1|0||
 18|18|18|N/A|N/A|N/A|research|bob|main|normal|PENDING|Dependency|1795977732|N/A|N/A|N/A|30:00|51008|0|cpu=1,mem=100M,node=1,billing=1,gres/gpu=1|0||
@@ -35,7 +39,9 @@ def text(rows: str) -> str:
 
 def row(**cells: str) -> str:
     """The recorded job 15 with some cells changed."""
-    found = RECORDED.splitlines()[3].removesuffix("|").split("|")
+    found = (
+        next(r for r in RECORDED.splitlines() if r.startswith("15|")).removesuffix("|").split("|")
+    )
     for name, value in cells.items():
         found[queue.FIELDS.index(name.replace("_", "-"))] = value
     return text("|".join(found) + "|\n")
@@ -80,20 +86,25 @@ def test_gpus_asked_for_are_the_total_over_nodes():
     assert JOBS[15].gres == ""
 
 
-def test_an_array_record_counts_its_pending_tasks():
+def test_the_rows_of_one_job_id_are_the_tasks_of_one_record():
     job = JOBS[22]
-    assert (job.array_job, job.array_task, job.tasks, job.throttle) == (22, UNKNOWN, 992, 7)
+    assert (job.array_job, job.array_task, job.tasks) == (22, UNKNOWN, 4)
+    assert job.shown_id == "22_[17,19-21]"
     assert (JOBS[27].array_job, JOBS[27].array_task, JOBS[27].tasks) == (25, 2, 1)
     assert (JOBS[15].array_job, JOBS[15].tasks, JOBS[15].throttle) == (UNKNOWN, 1, NO_LIMIT)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "count", "throttle"),
-    [("1-10", 10, NO_LIMIT), ("1,5", 2, NO_LIMIT), ("0-6:2", 4, NO_LIMIT), ("1-3,7%5", 4, 5)],
+    ("tasks", "text_"),
+    [([3], "3"), ([1, 2, 3], "1-3"), ([9, 1, 5, 2], "1-2,5,9"), (range(0, 7, 2), "0,2,4,6")],
 )
-def test_every_form_of_a_task_list_is_counted(tasks, count, throttle):
-    job = read(JobArrayID=f"15_[{tasks}]", ArrayTaskID=tasks)
-    assert (job.tasks, job.throttle) == (count, throttle)
+def test_task_lists_are_written_as_slurm_does(tasks, text_):
+    assert queue.task_ranges(tasks) == text_
+
+
+def test_throttles_come_from_the_second_call():
+    rows = "22|17-1999:2%7|\n25|5,9|\n41|N/A|\n"
+    assert queue.throttles(text(rows)) == {22: 7}
 
 
 def test_a_het_component_knows_its_leader():
@@ -116,17 +127,17 @@ def test_limits_that_are_none_or_unknown_stay_apart():
 
 @pytest.mark.parametrize("tres", ["cpu=2,mem=512M,node=", "cpu=2,mem=512M,gres/gp"])
 def test_a_tres_list_cut_short_is_an_error_of_its_row_never_0_gpus(tres):
-    found = queue.parse(row(tres_alloc=tres) + text(RECORDED))
+    found = queue.parse(row(JobID="99", tres_alloc=tres) + text(RECORDED))
     assert len(found.jobs) == 11
     (skipped,) = found.skipped
     assert skipped.line == 1
-    assert skipped.reason.startswith("job 15: TRES list is cut short")
+    assert skipped.reason.startswith("job 99: TRES list is cut short")
 
 
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        pytest.param({"ArrayTaskID": "1,3,5,..."}, "cut short", id="task list cut by squeue"),
+        pytest.param({"ArrayTaskID": "1,3,5,..."}, "invalid literal", id="task list cut"),
         pytest.param({"State": "WAT"}, "unknown state 'WAT'", id="state not known"),
         pytest.param({"PriorityLong": ""}, "invalid literal", id="no priority"),
         pytest.param({"SubmitTime": "soon"}, "cannot read time", id="no time"),
@@ -232,7 +243,7 @@ def test_a_throttled_array_asks_for_what_its_throttle_leaves():
 
 def test_demand_of_the_recorded_queue():
     asked = demand_tasks(JOBS.values(), NOW)
-    assert asked == {21: 1, 22: 7, 15: 1, 17: 0, 18: 0, 11: 1, 9: 1, 27: 1, 16: 0}
+    assert asked == {21: 1, 22: 4, 15: 1, 17: 0, 18: 0, 11: 1, 9: 1, 27: 1, 16: 0}
 
 
 # --- sprio, sdiag ---------------------------------------------------------------------------------
@@ -300,15 +311,28 @@ def fake(tmp_path, monkeypatch):
     return make
 
 
-def test_squeue_is_asked_for_every_record_uncut_and_for_no_users_text(fake):
-    argv = fake("squeue", text(RECORDED))
-    assert len(queue.snapshot().jobs) == 11
-    *_, columns, time_format, bitstr = argv.read_text().splitlines()
+def test_squeue_is_asked_for_every_task_uncut_and_for_no_users_text(fake):
+    argv = fake("squeue", row())
+    found = queue.snapshot()
+    assert not found.skipped
+    *options, columns, time_format, bitstr = argv.read_text().splitlines()
     assert (time_format, bitstr) == ("%s", "0")
-    assert "--array-unique" in argv.read_text()
+    assert options == ["-h", "-a", "-t", "all", "-r", "-O"]
     for field in columns.split(","):
         assert field.endswith(f":{queue.DELIMITER}")
     assert not {"Name", "Comment", "WCKey", "WorkDir", "Command"} & set(queue.FIELDS)
+
+
+def test_a_waiting_array_knows_its_throttle(fake):
+    argv = fake("squeue", text(RECORDED))
+    program = argv.with_name("squeue")
+    second = text("22|17-1999:2%7|\n")
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *PD*) printf %s "{second}";; *) cat {program}.out;; esac\n'
+    )
+    jobs = {job.job_id: job for job in queue.snapshot().jobs}
+    assert (jobs[22].throttle, jobs[22].shown_id) == (7, "22_[17,19-21%7]")
+    assert jobs[27].throttle == NO_LIMIT
 
 
 def test_a_squeue_that_fails_is_no_empty_queue(fake):
@@ -342,7 +366,7 @@ def test_real_tres_states_and_ids_are_read_without_crash():
         cells = line.split("|#")
         shown, raw, state = cells[2], cells[3], cells[9]
         tres = next(cell for cell in cells if cell.startswith("cpu="))
-        tasks = shown.partition("_")[2].strip("[]") or "N/A"
+        tasks = re.sub(r"\D.*", "", shown.partition("_")[2].strip("[]")) or "N/A"
         job = read(JobID=raw, JobArrayID=shown, ArrayTaskID=tasks, State=state, tres_alloc=tres)
         assert job.tasks >= 1
         assert ("gres/gpu" in tres) == bool(job.gres)
