@@ -46,16 +46,16 @@ def settle(runs: Runs, *, now: int, live: AbstractSet[int] | None = None) -> Set
     Source:
         sacctmgr(1) "show runawayjobs": the database says RUNNING for ever when the end was lost.
     """
-    end = runs.end.copy()
+    end, elapsed = runs.end.copy(), runs.elapsed_s.copy()
     suspects: list[Suspect] = []
     odd = 0
     for i in np.flatnonzero(runs.end == UNKNOWN).tolist():
         run = runs.row(i)
-        end[i], reason = _open_end(run, now=now, live=live)
+        end[i], elapsed[i], reason = _open_end(run, now=now, live=live)
         if reason:
             odd += 1
             suspects.append(Suspect(run.shown_id, reason))
-    settled = replace(runs, end=end)
+    settled = replace(runs, end=end, elapsed_s=elapsed)
     for row, reason in _inconsistent(settled, closed=runs.end != UNKNOWN):
         odd += 1
         if len(suspects) < NAMED:
@@ -63,22 +63,31 @@ def settle(runs: Runs, *, now: int, live: AbstractSet[int] | None = None) -> Set
     return Settled(settled, tuple(suspects[:NAMED]), odd)
 
 
-def _open_end(run: Run, *, now: int, live: AbstractSet[int] | None) -> tuple[int, str]:
-    if live is not None and run.job_id in live:
-        return now, ""
+def _open_end(run: Run, *, now: int, live: AbstractSet[int] | None) -> tuple[int, int, str]:
+    """End, elapsed seconds, and what is odd, of a run whose end is not known."""
     if run.start == UNKNOWN:
-        return now, ""
+        return now, run.elapsed_s, ""
+    if live is not None and run.job_id in live:
+        if run.state == "SUSPENDED" and run.elapsed_s != UNKNOWN:
+            return now, run.elapsed_s, ""
+        return now, max(now - run.start - run.suspended_s, 0), ""
     seen = now if run.elapsed_s == UNKNOWN else run.start + run.elapsed_s + run.suspended_s
-    if run.limit_s not in (UNKNOWN, NO_LIMIT):
-        last = run.start + run.limit_s
-        if seen > last + OVERTIME_S:
-            return last, (
+    if run.limit_s not in (UNKNOWN, NO_LIMIT) and seen > run.start + run.limit_s + OVERTIME_S:
+        return (
+            run.start + run.limit_s,
+            run.limit_s,
+            (
                 f"RUNNING {seen - run.start} s, limit {run.limit_s} s: charged to its limit only; "
                 "see `sacctmgr show runawayjobs`"
-            )
+            ),
+        )
     if live is not None and seen < now - OVERTIME_S:
-        return seen, "RUNNING in the database, unknown to slurmctld: charged as far as it was seen"
-    return seen, ""
+        return (
+            seen,
+            run.elapsed_s,
+            "RUNNING in the database, unknown to slurmctld: charged as far as it was seen",
+        )
+    return seen, run.elapsed_s, ""
 
 
 def _inconsistent(runs: Runs, *, closed: NDArray[np.bool_]) -> list[tuple[int, str]]:

@@ -39,4 +39,5 @@ class Memory:
 
     accounts: tuple[int, list[Account]] | None = None
     persisted_at: int = 0
+    late_at: int = 0
     open_runs: frozenset[tuple[int, int, int]] = field(default_factory=frozenset)

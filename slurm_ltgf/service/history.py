@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from slurm_ltgf.core.model import UNKNOWN, Account, Batch, Runs, Window
 from slurm_ltgf.errors import SlurmUnavailable
 from slurm_ltgf.service.edges import Edges, Memory
@@ -20,6 +18,8 @@ SACCT = "sacct"
 #: A pass without news still tells readers of the ledger this often how far the history goes.
 HEARTBEAT_S = 60
 FIRST_SYNC_S = 30 * 86400
+#: A run whose end was not recorded is looked for this often, and given up after that long.
+LATE_S, FORGET_S = 600, 30 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def sync(
     batches: Iterable[Batch] = edges.reader.read(first, now)
     if start is None and watermark is not None:
         recent = list(batches)
-        recent += _late(edges, ledger, recent, before=first)
+        recent += _late(edges, ledger, recent, first=first, now=now, memory=memory)
         seen = _open_keys(recent)
         if memory is not None and _no_news(ledger, recent, seen, memory, now=now):
             return Synced(StoreCounts(open=len(seen)), first, now)
@@ -97,18 +97,40 @@ def _sync_start(watermark: int | None, config: Config, now: int) -> int:
     return now - int(window if window < math.inf else FIRST_SYNC_S)
 
 
-def _late(edges: Edges, ledger: Ledger, recent: Sequence[Batch], *, before: int) -> Iterator[Batch]:
-    """Records of runs that were open and are not in the answer: they ended before its interval."""
+def _late(
+    edges: Edges,
+    ledger: Ledger,
+    recent: Sequence[Batch],
+    *,
+    first: int,
+    now: int,
+    memory: Memory | None,
+) -> Iterator[Batch]:
+    """Runs that were open and are not in the answer: they ended before its interval.
+
+    Their records are looked for where they began. One that is not there yet (slurmctld hands its
+    records over late after an outage) stays open, charged as far as it was seen.
+    """
     listed = {job for batch in recent for job in batch.runs.job_id.tolist()}
     held = ledger.open_runs(edges.cluster).runs
-    began = np.where(held.start == UNKNOWN, held.submit, held.start)
     missing = [
-        int(time)
-        for job, time in zip(held.job_id.tolist(), began.tolist(), strict=True)
-        if job not in listed and 0 <= time < before
+        run
+        for run in held.rows()
+        if run.job_id not in listed and run.start >= 0 and now - run.start < FORGET_S
     ]
-    if missing:
-        yield from edges.reader.read(min(missing), before)
+    if not missing:
+        return
+    found: set[tuple[int, int]] = set()
+    begin = min(run.start for run in missing)
+    if begin < first and (memory is None or now - memory.late_at >= LATE_S):
+        if memory is not None:
+            memory.late_at = now
+        for batch in edges.reader.read(begin, first):
+            yield batch
+            runs = batch.runs
+            found.update(zip(runs.job_id.tolist(), runs.start.tolist(), strict=True))
+    kept = [run for run in missing if (run.job_id, run.start) not in found]
+    yield Batch(Runs.of(kept))
 
 
 def _open_keys(batches: Iterable[Batch]) -> frozenset[tuple[int, int, int]]:

@@ -59,6 +59,7 @@ def view(
     steps = [
         CapacityStep(s.time, s.values) for s in ledger.capacity(edges.cluster, window) if s.values
     ]
+    steps.append(CapacityStep(now, capacity.by_type()))
     measurement = measure(
         runs,
         window,
