@@ -42,10 +42,12 @@ _NOISE = re.compile(r"mpi/pmix|MailProg|plugstack|no .* state file|no .* profile
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Build the environment of a Slurm command: ours, without the shell's defaults for its output.
 
-    SLURM_CONF, SLURM_JWT and PATH stay. Text is UTF-8 and local times are UTC in every child.
+    SLURM_CONF, SLURM_JWT and PATH stay. In every child text is UTF-8, local times are UTC, and
+    array expressions are whole (SLURM_BITSTR_LEN=0).
     """
     kept = {name: value for name, value in os.environ.items() if not _DEFAULTS.fullmatch(name)}
-    return {**kept, "LC_ALL": "C.UTF-8", "TZ": "UTC", **(extra or {})}
+    ours = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "SLURM_BITSTR_LEN": "0"}
+    return {**kept, **ours, **(extra or {})}
 
 
 def run(

@@ -38,6 +38,7 @@ __all__ = [
     "job_id",
     "limit_s",
     "moment",
+    "node_list",
     "state",
     "time_argument",
 ]
@@ -155,15 +156,18 @@ def job_id(text: str) -> JobId:
 def array_tasks(text: str) -> tuple[int, int | None]:
     """Count the tasks of an array expression, and read its throttle; ids are not listed.
 
-    >>> array_tasks("[3-5,9%2]"), array_tasks("0-6:2"), array_tasks("[1-10]")
-    ((4, 2), (4, None), (10, None))
+    >>> array_tasks("[3-5,9%2]"), array_tasks("0-6:2"), array_tasks("0xF0%3")
+    ((4, 2), (4, None), (4, 3))
     """
     ranges, percent, throttle = text.strip().removeprefix("[").removesuffix("]").partition("%")
     if "..." in text:
         raise ValueError(f"array tasks are cut short, ask with SLURM_BITSTR_LEN=0: {text!r}")
     if percent and not throttle.isdecimal():
         raise ValueError(f"cannot read array tasks {text!r}")
-    count = sum(_range_size(part, text) for part in ranges.split(","))
+    if re.fullmatch(r"0x[0-9a-fA-F]+", ranges):  # a bit for each task, as slurmdbd keeps it
+        count = int(ranges, 16).bit_count()
+    else:
+        count = sum(_range_size(part, text) for part in ranges.split(","))
     return count, int(throttle) if percent else None
 
 
@@ -207,6 +211,12 @@ def base_state(words: Iterable[str]) -> tuple[str, frozenset[str]]:
 def account_name(text: str) -> str:
     """An account as Slurm compares it: lower case, no blanks round it; NO_ACCOUNT for none."""
     return text.strip().lower() or NO_ACCOUNT
+
+
+def node_list(text: str) -> str:
+    """A NodeList cell; '' for the words that say there is none."""
+    none = is_unknown(text) or text.lower().startswith("none assigned")
+    return "" if none else text.strip()
 
 
 def expand_hostlist(text: str) -> list[str]:

@@ -122,7 +122,7 @@ _MONTH_DAY = re.compile(r"(\d\d)[/.]?(\d\d)(?:[/.]?(\d\d))?")
 def time_argument(text: str, now: int, timezone: tzinfo) -> int:
     """Epoch seconds of a time as Slurm's -S and -E take it; words and dates are timezone's.
 
-    now[{+|-}count[unit]], today, yesterday, midnight, noon, HH:MM[:SS] (the last one past), MMDD[YY],
+    now[{+|-}count[unit]], today, yesterday, midnight, noon, HH:MM[:SS] (last one past), MMDD[YY],
     MM/DD[/YY], YYYY-MM-DD[THH:MM[:SS][Z|+HH:MM]], an epoch second, or uts and an epoch second.
 
     >>> from datetime import timezone

@@ -1,0 +1,310 @@
+"""Columns of cells -> numpy columns: gathered and read all at once where usual, exact always.
+
+Every function returns values and `Faults`: row -> why its cell cannot be read. A row with a fault
+has a meaningless value. What the fast way does not recognise is read cell by cell, by `text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_ltgf.core.model import UNKNOWN, IntArray, Words
+from slurm_ltgf.slurm import text
+from slurm_ltgf.slurm.cells import WIDEST, Bytes2D, Cells
+from slurm_ltgf.slurm.local_clock import LocalClock
+from slurm_ltgf.slurm.times import SENTINEL
+
+Faults = dict[int, str]
+Mask = NDArray[np.bool_]
+
+_ZERO = np.uint8(ord("0"))
+_NINE = np.uint8(9)
+
+
+# Numbers
+
+
+def _number(chars: Bytes2D, lengths: IntArray) -> tuple[IntArray, Mask]:
+    """Integers that end at the right edge of (n, 8 or 16) bytes, and whether each is one."""
+    width = chars.shape[1]
+    digits = chars - _ZERO
+    digits[np.arange(width) < (width - lengths)[:, None]] = 0
+    good = (digits <= _NINE).all(axis=1) & (lengths > 0) & (lengths <= width)
+    pairs = digits[:, 0::2] * np.uint8(10) + digits[:, 1::2]
+    fours = pairs[:, 0::2] * np.uint16(100) + pairs[:, 1::2]
+    values = fours[:, 0].astype(np.int64)
+    for four in fours.T[1:]:
+        values = values * 10_000 + four
+    return np.where(good, values, UNKNOWN), good
+
+
+def _plain_integers(cells: Cells) -> tuple[IntArray, Mask]:
+    lengths = cells.lengths
+    short = lengths.max(initial=0) <= 8
+    return _number(cells.tails(8 if short else 16), lengths)
+
+
+def integers(cells: Cells, read: Callable[[str], int]) -> tuple[IntArray, Faults]:
+    """A column mostly of plain digits; `read` takes the other cells."""
+    values, good = _plain_integers(cells)
+    return values, _one_by_one(cells, ~good, values, read)
+
+
+def _one_by_one(cells: Cells, rows: Mask, values: IntArray, read: Callable[[str], int]) -> Faults:
+    """Read some rows by a function of text, each different cell once."""
+    faults: Faults = {}
+    known: dict[bytes, int | str] = {}
+    for row in np.flatnonzero(rows).tolist():
+        cell = cells.raw(row)
+        if cell not in known:
+            known[cell] = _value_or_reason(cells[row], read)
+        value = known[cell]
+        if isinstance(value, str):
+            faults[row] = value
+        else:
+            values[row] = value
+    return faults
+
+
+def _value_or_reason(cell: str, read: Callable[[str], int]) -> int | str:
+    try:
+        value = read(cell)
+    except (ValueError, OverflowError) as exc:
+        return str(exc)
+    return value if abs(value) < 1 << 62 else f"out of range: {cell!r}"
+
+
+_CLOCK = b"..:..:.."
+
+
+def durations(cells: Cells) -> tuple[IntArray, Faults]:
+    """Seconds of a column of [D-]HH:MM:SS, or of plain seconds."""
+    values, good = _plain_integers(cells)
+    if good.all():
+        return values, {}
+    clock = cells.tails(8)
+    digits = clock - _ZERO
+    pairs = digits[:, [0, 3, 6]].astype(np.int64) * 10 + digits[:, [1, 4, 7]]
+    shaped = (digits[:, [0, 1, 3, 4, 6, 7]] <= _NINE).all(axis=1)
+    shaped &= (clock[:, 2] == _CLOCK[2]) & (clock[:, 5] == _CLOCK[5]) & (cells.lengths == 8)
+    values = np.where(shaped, pairs @ np.array([3600, 60, 1]), values)
+    return values, _one_by_one(cells, ~(good | shaped), values, lambda c: int(text.elapsed_s(c)))
+
+
+# Times. A column is ISO in 19 characters or epoch seconds, with a few words ("Unknown") between.
+
+_ISO_CHARS = 19
+_DIGIT_AT = [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]
+_MARK_AT = [4, 7, 10, 13, 16]
+_MARKS = np.frombuffer(b"--T::", dtype=np.uint8)
+_FIRST_YEAR, _LAST_YEAR = 1970, 2105
+
+
+def moments(cells: Cells, clock: LocalClock) -> tuple[IntArray, IntArray, Faults]:
+    """Epoch seconds of a time column, twice: as first and as second reading of a local time.
+
+    The two differ only for local times that came twice, when clocks were set back.
+    """
+    iso = cells.lengths == _ISO_CHARS
+    first, second = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)
+    if iso.any():
+        local, shaped = _local_seconds(cells.heads(_ISO_CHARS))
+        iso &= shaped
+        first[iso], second[iso] = clock.utc(local[iso])
+    rest = ~iso
+    if rest.any():
+        numbers, good = _plain_integers(cells)
+        first, second = np.where(rest, numbers, first), np.where(rest, numbers, second)
+        rest &= ~good
+    faults = _one_by_one(cells, rest, first, lambda cell: text.moment(cell, clock.timezone))
+    second = np.where(rest, first, second)
+    return _sane(first), _sane(second), faults
+
+
+def _sane(values: IntArray) -> IntArray:
+    """UNKNOWN for 0 and for NO_VAL (which would be in the year 2106)."""
+    return np.where((values <= 0) | (values >= SENTINEL), UNKNOWN, values)
+
+
+def _local_seconds(chars: Bytes2D) -> tuple[IntArray, Mask]:
+    """Seconds since 1970-01-01T00:00:00 of local ISO times, (n, 19), and whether each is one."""
+    digits = chars[:, _DIGIT_AT] - _ZERO
+    good = (digits <= _NINE).all(axis=1) & (chars[:, _MARK_AT] == _MARKS).all(axis=1)
+    pairs = (digits[:, 0::2] * np.uint8(10) + digits[:, 1::2]).T.astype(np.int64)
+    century, year, month, day, hour, minute, second = pairs
+    good &= (hour < 24) & (minute < 60) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    place = ((century * 100 + year - _FIRST_YEAR) * 12 + month - 1) * 31 + day - 1
+    calendar = _calendar()
+    good &= (place >= 0) & (place < len(calendar))
+    days = calendar[np.where(good, place, 0)]
+    return ((days * 24 + hour) * 60 + minute) * 60 + second, good & (days >= 0)
+
+
+@cache
+def _calendar() -> IntArray:
+    """Days since 1970-01-01 at ((year - 1970) * 12 + month - 1) * 31 + day - 1; -1: no such."""
+    day = np.arange(f"{_FIRST_YEAR}-01-01", f"{_LAST_YEAR + 1}-01-01", dtype="datetime64[D]")
+    month = day.astype("datetime64[M]")
+    place = month.astype(np.int64) * 31 + (day - month).astype(np.int64)
+    calendar = np.full((_LAST_YEAR - _FIRST_YEAR + 1) * 372, -1, dtype=np.int64)
+    calendar[place] = day.astype(np.int64)
+    return calendar
+
+
+# Text that repeats
+
+_SLOT_BITS = 18
+_MOST_NAMES = 1 << 16
+_FIRST_LOOK = 256
+#: Odd numbers unknown to whoever chooses the texts.
+_FACTORS = np.random.default_rng().integers(0, 1 << 63, WIDEST // 8 + 1, dtype=np.uint64) * 2 + 1
+
+
+class Vocabulary:
+    """Reads a column of repeating text by a function of text, each different cell once.
+
+    It remembers the cells it met, over all blocks: those of up to 64 bytes are found again by a
+    hash into `_slots` and then compared byte for byte, the others by a dict.
+    """
+
+    def __init__(self, read: Callable[[str], str] | Callable[[str], int]) -> None:
+        self._read = read
+        self._forget()
+
+    def words(self, cells: Cells) -> tuple[Words, Faults]:
+        """A text column; `names` holds what occurs in it."""
+        codes, faults = self._coded(cells)
+        met = np.flatnonzero(np.bincount(codes, minlength=1))
+        index: dict[str, int] = {}
+        renumbered = np.zeros(int(met[-1]) + 1 if len(met) else 1, dtype=np.int32)
+        for code in met.tolist() if len(codes) else ():
+            renumbered[code] = index.setdefault(str(self._values[code]), len(index))
+        return Words(renumbered[codes], tuple(index)), faults
+
+    def numbers(self, cells: Cells) -> tuple[IntArray, Faults]:
+        """A column of integers."""
+        codes, faults = self._coded(cells)
+        return np.array(self._values, dtype=np.int64)[codes], faults
+
+    def _forget(self) -> None:
+        self._codes: dict[bytes, int] = {}
+        self._values: list[str | int] = []
+        self._wrong: dict[int, str] = {}
+        self._slots = np.full(1 << _SLOT_BITS, -1, dtype=np.int32)
+        self._packed = np.zeros((256, WIDEST // 8 + 1), dtype=np.uint64)
+
+    def _coded(self, cells: Cells) -> tuple[NDArray[np.int32], Faults]:
+        if len(self._values) > _MOST_NAMES:
+            self._forget()
+        packed = _packed(cells)
+        slots = _slots(packed)
+        codes = self._slots[slots]
+        new, step = np.flatnonzero(~self._met(codes, packed)), _FIRST_LOOK
+        while len(new):
+            for row in new[:step].tolist():
+                codes[row] = self._code(cells, row, packed[row], int(slots[row]))
+            new, step = new[step:], step * 4
+            codes[new] = self._slots[slots[new]]
+            new = new[~self._met(codes[new], packed[new])]
+        if not self._wrong:
+            return codes, {}
+        rows = np.flatnonzero(np.isin(codes, list(self._wrong)))
+        return codes, {int(row): self._wrong[int(codes[row])] for row in rows}
+
+    def _met(self, codes: NDArray[np.int32], packed: NDArray[np.uint64]) -> Mask:
+        """Whether the texts of these codes are these, byte for byte."""
+        same = (self._packed[codes, : packed.shape[1]] == packed).all(axis=1)
+        met: Mask = (codes >= 0) & same & (packed[:, 0] <= WIDEST)
+        return met
+
+    def _code(self, cells: Cells, row: int, packed: NDArray[np.uint64], slot: int) -> int:
+        cell = cells.raw(row)
+        code = self._codes.get(cell)
+        if code is not None:
+            return code
+        code = self._codes[cell] = len(self._values)
+        try:
+            self._values.append(self._read(cells[row]))
+        except ValueError as exc:
+            self._values.append(UNKNOWN)
+            self._wrong[code] = str(exc)
+        if len(cell) <= WIDEST and self._slots[slot] < 0:
+            self._slots[slot] = code
+            if code >= len(self._packed):
+                self._packed = np.concatenate([self._packed, np.zeros_like(self._packed)])
+            self._packed[code, : len(packed)] = packed
+        return code
+
+
+def _packed(cells: Cells) -> NDArray[np.uint64]:
+    """Length and bytes of cells (the first 64) in words of 8 bytes, what is beyond their end 0."""
+    lengths = cells.lengths
+    width = min(WIDEST, max(8, -(-int(lengths.max(initial=0)) // 8) * 8))
+    words = (
+        cells.heads(width).view(np.uint64) & _end_masks()[np.minimum(lengths, width), : width // 8]
+    )
+    return np.column_stack([lengths.astype(np.uint64), words])
+
+
+@cache
+def _end_masks() -> NDArray[np.uint64]:
+    """Row k: the words of k bytes of ones followed by zeros."""
+    ones = np.arange(WIDEST) < np.arange(WIDEST + 1)[:, None]
+    return (ones.astype(np.uint8) * np.uint8(255)).view(np.uint64)
+
+
+def _slots(packed: NDArray[np.uint64]) -> NDArray[np.int64]:
+    hashed = (packed * _FACTORS[: packed.shape[1]]).sum(axis=1, dtype=np.uint64)
+    slots: NDArray[np.int64] = (hashed >> np.uint64(64 - _SLOT_BITS)).astype(np.int64)
+    return slots
+
+
+# Job ids
+
+
+def job_ids(cells: Cells) -> tuple[dict[str, IntArray], Faults]:
+    """Columns job, array_job, array_task, het_job, het_offset, tasks of a JobID column."""
+    n = len(cells)
+    names = ("array_job", "array_task", "het_job", "het_offset")
+    columns = {name: np.full(n, UNKNOWN, dtype=np.int64) for name in names}
+    columns["tasks"] = np.ones(n, dtype=np.int64)
+    columns["job"], good = _plain_integers(cells)
+    _array_tasks(cells, columns, good)
+    faults: Faults = {}
+    for row in np.flatnonzero(~good).tolist():
+        try:
+            _one_id(text.job_id(cells[row]), row, columns)
+        except ValueError as exc:
+            faults[row] = str(exc)
+    return columns, faults
+
+
+def _array_tasks(cells: Cells, columns: dict[str, IntArray], good: Mask) -> None:
+    """Read the rows like 7700_3 and mark them good."""
+    rows = np.flatnonzero(~good)
+    odd = cells.take(rows)
+    # The last underscore of the last 16 bytes; if there is none, the cell is no number before it.
+    after = (odd.tails(16)[:, ::-1] == ord("_")).argmax(axis=1)
+    cut = odd.ends - after - 1
+    job, job_good = _plain_integers(Cells(odd.text, odd.starts, np.maximum(cut, odd.starts)))
+    task, task_good = _plain_integers(Cells(odd.text, np.maximum(cut + 1, odd.starts), odd.ends))
+    task_good &= (after > 0) & (task < SENTINEL)
+    read = rows[job_good & task_good]
+    columns["job"][read] = columns["array_job"][read] = job[job_good & task_good]
+    columns["array_task"][read] = task[job_good & task_good]
+    good[read] = True
+
+
+def _one_id(read: text.JobId, row: int, columns: dict[str, IntArray]) -> None:
+    columns["job"][row] = read.job
+    columns["array_task"][row] = read.array_task
+    columns["het_offset"][row] = read.het_offset
+    columns["tasks"][row] = read.tasks
+    if read.is_array:
+        columns["array_job"][row] = read.job
+    if read.het_offset != UNKNOWN:
+        columns["het_job"][row] = read.job

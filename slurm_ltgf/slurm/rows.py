@@ -1,0 +1,361 @@
+"""What sacct's columns mean: cells of a table -> `Runs`, and the rules that hold for any source.
+
+The rules (`as_runs`) are shared by the text, JSON and PySlurm readers, so that the same job gives
+the same record whichever way it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_ltgf.core.model import UNKNOWN, IntArray, Runs, Skipped, Words
+from slurm_ltgf.errors import InputError
+from slurm_ltgf.slurm import columns, text
+from slurm_ltgf.slurm.cells import Block, Cells
+from slurm_ltgf.slurm.columns import Faults, Vocabulary
+from slurm_ltgf.slurm.local_clock import LocalClock
+
+#: AllocTRES of a job that ran, but was not recorded: its GPUs are not known, which is not 0.
+UNKNOWN_GRES = "?"
+
+#: States of a run that has not ended, whatever its End says.
+_OPEN = ("RUNNING", "PENDING", "SUSPENDED")
+
+#: Long enough for 67108863_4000000.interactive.
+_STEP_ID_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a table does not say itself: its cluster, the zone of its local times, when it was read.
+
+    now: epoch seconds UTC.
+    """
+
+    cluster: str
+    timezone: tzinfo
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Runs read from a table, the line of each, and the rows that could not be read."""
+
+    runs: Runs
+    lines: IntArray
+    skipped: tuple[Skipped, ...]
+
+
+def tres_or_unknown(tres: str) -> str:
+    """GPU part of an AllocTRES; UNKNOWN_GRES if there is no list at all."""
+    return text.gres_of_tres(tres.strip()) if tres.strip() else UNKNOWN_GRES
+
+
+def _gres_or_unknown(gres: str) -> str:
+    return text.gres_of_node(gres) if gres.strip() else UNKNOWN_GRES
+
+
+def _seconds(duration: str) -> int:
+    return int(text.elapsed_s(duration))
+
+
+def _suspended(duration: str) -> int:
+    return max(_seconds(duration), 0)
+
+
+def _count(number: str) -> int:
+    return int(number) if number.strip().isdecimal() else UNKNOWN
+
+
+#: Run's field -> the columns that can give it, the best first, with the reading of a cell.
+_TEXT_SOURCES: dict[str, tuple[tuple[str, Callable[[str], str]], ...]] = {
+    "account": (("account", text.account_name),),
+    "user": (("user", str.strip),),
+    "partition": (("partition", str.strip),),
+    "state": (("state", lambda cell: text.state(cell)[0]),),
+    "gres": (
+        ("alloctres", tres_or_unknown),
+        ("tres", tres_or_unknown),
+        ("allocgres", _gres_or_unknown),
+    ),
+    "gres_requested": (("reqtres", text.gres_of_tres), ("reqgres", text.gres_of_node)),
+    "nodes": (("nodelist", text.node_list),),
+}
+_NUMBER_SOURCES: dict[str, tuple[tuple[str, Callable[[str], int]], ...]] = {
+    "limit_s": (("timelimitraw", text.limit_s), ("timelimit", text.limit_s)),
+    "suspended_s": (("suspended", _suspended),),
+    "restarts": (("restarts", _count),),
+}
+_TIMES = ("submit", "eligible", "start", "end")
+
+
+class Table:
+    """Reads rows of one table: its header is understood once, its cells block by block."""
+
+    def __init__(self, names: Sequence[str], site: Site) -> None:
+        """`names` are the header's, lower case.
+
+        Raises:
+            InputError: a column without which GPU-time cannot be told is missing.
+        """
+        self._at = {name: i for i, name in reversed(list(enumerate(names)))}
+        self._site = site
+        self._clock = LocalClock(site.timezone)
+        self._require()
+        self._readers: dict[str, tuple[str, Vocabulary]] = {}
+        for field, texts in _TEXT_SOURCES.items():
+            self._choose(field, [(name, Vocabulary(read)) for name, read in texts])
+        for field, numbers in _NUMBER_SOURCES.items():
+            self._choose(field, [(name, Vocabulary(read)) for name, read in numbers])
+
+    def _choose(self, field: str, sources: Sequence[tuple[str, Vocabulary]]) -> None:
+        there = [source for source in sources if source[0] in self._at]
+        if there:
+            self._readers[field] = there[0]
+
+    def _require(self) -> None:
+        needed = (
+            ("jobidraw", "jobid"),
+            ("account",),
+            ("start",),
+            ("end", "elapsedraw", "elapsed"),
+            ("alloctres", "tres", "allocgres"),
+        )
+        shown = {"jobidraw": "JobIDRaw", "alloctres": "AllocTRES", "end": "End"}
+        missing = [names[0] for names in needed if not any(name in self._at for name in names)]
+        if missing:
+            named = ", ".join(shown.get(name, name.capitalize()) for name in missing)
+            raise InputError(
+                f"sacct dump without column {named}; `ltgf sync --print-command` shows how to dump"
+            )
+
+    def read(self, block: Block) -> Rows:
+        """Read rows of the header's width; steps are dropped."""
+        kept = ~_has_dot(block.column(self._at.get("jobid", self._at.get("jobidraw", 0))))
+        lines = block.lines if kept.all() else block.lines[kept]
+        read = _Reading(self, self._cells(block, kept), len(lines))
+        runs, faults = as_runs(read.raw_runs(), now=self._site.now)
+        faults = faults | read.faults
+        if not faults:
+            return Rows(runs, lines, ())
+        bad = np.zeros(len(lines), dtype=bool)
+        bad[list(faults)] = True
+        skipped = tuple(Skipped(int(lines[row]), faults[row]) for row in sorted(faults))
+        return Rows(runs.take(~bad), lines[~bad], skipped)
+
+    def _cells(self, block: Block, kept: NDArray[np.bool_]) -> Callable[[str], Cells]:
+        if kept.all():
+            return lambda name: block.column(self._at[name])
+        return lambda name: block.column(self._at[name]).take(kept)
+
+    def has(self, *names: str) -> str:
+        """The first of these columns that the table has, or ''."""
+        return next((name for name in names if name in self._at), "")
+
+    @property
+    def clock(self) -> LocalClock:
+        """The clock of the table's local times."""
+        return self._clock
+
+    @property
+    def site(self) -> Site:
+        """What the table does not say."""
+        return self._site
+
+    def reader(self, field: str) -> tuple[str, Vocabulary] | None:
+        """Column and reader of a field, None if no column gives it."""
+        return self._readers.get(field)
+
+
+def _has_dot(cells: Cells) -> NDArray[np.bool_]:
+    """Whether each cell holds a '.': an id of a step."""
+    inside = np.arange(-_STEP_ID_BYTES, 0) >= -cells.lengths[:, None]
+    dots = (cells.tails(_STEP_ID_BYTES) == ord(".")) & inside
+    return np.asarray(dots.any(axis=1), dtype=bool)
+
+
+class _Reading:
+    """One block of rows being read; collects the faults."""
+
+    def __init__(self, table: Table, cells: Callable[[str], Cells], n: int) -> None:
+        self._table = table
+        self._cells = cells
+        self._n = n
+        self.faults: Faults = {}
+
+    def raw_runs(self) -> Runs:
+        fields: dict[str, IntArray | Words] = self._ids()
+        fields["cluster"] = self._cluster()
+        for field in _TEXT_SOURCES:
+            fields[field] = self._words(field)
+        for field in _NUMBER_SOURCES:
+            fields[field] = self._numbers(field)
+        fields["elapsed_s"] = self._elapsed()
+        fields |= self._times(fields)
+        return Runs(**fields)  # type: ignore[arg-type]
+
+    def _noted(self, name: str, faults: Faults) -> None:
+        for row, reason in faults.items():
+            self.faults.setdefault(row, f"{name}: {reason}")
+
+    def _blank(self, value: int = UNKNOWN) -> IntArray:
+        return np.full(self._n, value, dtype=np.int64)
+
+    def _ids(self) -> dict[str, IntArray | Words]:
+        shown, raw = self._table.has("jobid"), self._table.has("jobidraw")
+        read, faults = columns.job_ids(self._cells(shown or raw))
+        self._noted(shown or raw, faults)
+        job = read.pop("job")
+        if shown and raw:
+            job, faults = columns.integers(self._cells(raw), lambda cell: text.job_id(cell).job)
+            self._noted(raw, faults)
+        return {"job_id": job, **read}
+
+    def _cluster(self) -> Words:
+        default = self._table.site.cluster
+        if not self._table.has("cluster"):
+            return Words(np.zeros(self._n, dtype=np.int32), (default,))
+        words, _ = Vocabulary(lambda cell: cell.strip() or default).words(self._cells("cluster"))
+        return words
+
+    def _words(self, field: str) -> Words:
+        source = self._table.reader(field)
+        if source is None:
+            return Words(np.zeros(self._n, dtype=np.int32), ("",))
+        words, faults = source[1].words(self._cells(source[0]))
+        self._noted(source[0], faults)
+        return words
+
+    def _numbers(self, field: str) -> IntArray:
+        source = self._table.reader(field)
+        if source is None:
+            return self._blank(0 if field == "suspended_s" else UNKNOWN)
+        values, faults = source[1].numbers(self._cells(source[0]))
+        self._noted(source[0], faults)
+        return values
+
+    def _elapsed(self) -> IntArray:
+        name = self._table.has("elapsedraw", "elapsed")
+        if not name:
+            return self._blank()
+        values, faults = columns.durations(self._cells(name))
+        self._noted(name, faults)
+        return values
+
+    def _times(self, fields: dict[str, IntArray | Words]) -> dict[str, IntArray | Words]:
+        first: dict[str, IntArray] = {}
+        second: dict[str, IntArray] = {}
+        for name in _TIMES:
+            first[name], second[name] = self._moments(name)
+        elapsed, suspended = fields["elapsed_s"], fields["suspended_s"]
+        assert not isinstance(elapsed, Words)
+        assert not isinstance(suspended, Words)
+        lasted = elapsed + suspended
+        start = (first["start"], second["start"])
+        if not self._table.has("end"):
+            known = (start[0] != UNKNOWN) & (elapsed != UNKNOWN)
+            first["end"] = second["end"] = np.where(known, start[0] + lasted, UNKNOWN)
+        first["start"], first["end"] = _agreeing(start, (first["end"], second["end"]), lasted)
+        if not self._table.has("eligible"):
+            first["eligible"] = first["submit"].copy()
+        return dict(first)
+
+    def _moments(self, name: str) -> tuple[IntArray, IntArray]:
+        if not self._table.has(name):
+            return self._blank(), self._blank()
+        first, second, faults = columns.moments(self._cells(name), self._table.clock)
+        self._noted(name, faults)
+        return first, second
+
+
+def _agreeing(
+    start: tuple[IntArray, IntArray], end: tuple[IntArray, IntArray], lasted: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Of the readings of a start and an end, those that agree with how long the job lasted.
+
+    Only times in the hour that comes twice have two; if none agrees, the first reading stands.
+    """
+    twice = (start[0] != start[1]) | (end[0] != end[1])
+    if not twice.any():
+        return start[0], end[0]
+    best_start, best_end = start[0].copy(), end[0].copy()
+    open_ = twice & (end[0] - start[0] != lasted)
+    for s, e in ((0, 1), (1, 1), (1, 0)):
+        fits = open_ & (end[e] - start[s] == lasted)
+        best_start[fits], best_end[fits] = start[s][fits], end[e][fits]
+        open_ &= ~fits
+    return best_start, best_end
+
+
+def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
+    """Settle what sacct leaves open, by rules that are the same for every source.
+
+    A run that never started has no start and no use. One that is open has no end. What is
+    missing of start, end and elapsed follows from the others: elapsed = end - start - suspended.
+    Where all three are there and disagree, they are left as they are.
+
+    Args:
+        raw: as read; gres UNKNOWN_GRES where the source has no list at all.
+        now: epoch seconds UTC; the elapsed time of an open run that does not tell its own.
+
+    Returns:
+        the runs, and row -> why it is no run.
+    """
+    start, end, elapsed = raw.start.copy(), raw.end.copy(), raw.elapsed_s.copy()
+    pending, open_ = _in_state(raw.state, ("PENDING",)), _in_state(raw.state, _OPEN)
+    start[pending], end[open_], elapsed[pending] = UNKNOWN, UNKNOWN, 0
+    started = start != UNKNOWN
+    told = elapsed != UNKNOWN
+    until = np.where(end != UNKNOWN, end, now)
+    elapsed = np.where(told, elapsed, np.maximum(until - start - raw.suspended_s, 0))
+    faults = dict.fromkeys(
+        np.flatnonzero(~started & told & (elapsed > 0)).tolist(),
+        "start: not known, but the job ran",
+    )
+    elapsed[~started] = 0
+    closed = started & (end == UNKNOWN) & ~open_ & told & _known(raw.state)
+    end = np.where(closed, start + elapsed + raw.suspended_s, end)
+    runs = replace(
+        raw,
+        submit=_first_known(raw.submit, raw.eligible, start),
+        eligible=raw.eligible,
+        start=start,
+        end=end,
+        elapsed_s=elapsed,
+        gres=_known_if_unused(raw.gres, elapsed),
+    )
+    return runs, faults
+
+
+def _in_state(state: Words, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    return _flags(state, lambda name: name in names)
+
+
+def _known(state: Words) -> NDArray[np.bool_]:
+    return _flags(state, bool)
+
+
+def _flags(words: Words, test: Callable[[str], bool]) -> NDArray[np.bool_]:
+    flags: NDArray[np.bool_] = np.array([test(name) for name in words.names], dtype=bool)
+    return flags[words.codes] if len(words.names) else np.zeros(len(words), dtype=bool)
+
+
+def _first_known(*columns_: IntArray) -> IntArray:
+    best = columns_[0]
+    for other in columns_[1:]:
+        best = np.where(best == UNKNOWN, other, best)
+    return best
+
+
+def _known_if_unused(gres: Words, elapsed: IntArray) -> Words:
+    """A run of no seconds used nothing, also if nothing was recorded."""
+    if UNKNOWN_GRES not in gres.names:
+        return gres
+    names = (*gres.names, "") if "" not in gres.names else gres.names
+    unused = (gres.codes == names.index(UNKNOWN_GRES)) & (elapsed <= 0)
+    return Words(np.where(unused, np.int32(names.index("")), gres.codes).astype(np.int32), names)
