@@ -235,7 +235,9 @@ def _cell(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Priorities:
-    """What sprio tells of pending jobs; it leaves out held ones and those not yet eligible.
+    """What sprio tells of pending jobs that are eligible and not held.
+
+    It leaves out an array that has reached its throttle too (and any job for its first moment).
 
     site: job id -> SiteFactor. frozen: jobs whose priority was set by hand (scontrol update
     Priority=): SiteFactor does not move them and sprio shows 0 for it; they are not in site.
