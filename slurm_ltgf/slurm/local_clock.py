@@ -9,6 +9,7 @@ import numpy as np
 from slurm_ltgf.core.model import IntArray
 
 DAY_S = 86400
+YEAR_S = 365 * DAY_S
 #: zoneinfo knows no rules beyond, and 32-bit epoch seconds end soon after.
 _LAST = 4_291_747_200
 
@@ -56,6 +57,7 @@ class LocalClock:
         low, high = low - 2 * DAY_S, min(high + 2 * DAY_S, _LAST)
         if self._span[0] <= low and high <= self._span[1]:
             return
+        low, high = low - YEAR_S, min(high + YEAR_S, _LAST)
         if self._span[1]:
             low, high = min(low, self._span[0]), max(high, self._span[1])
         self._span = (low, high)
