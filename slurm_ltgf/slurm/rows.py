@@ -297,7 +297,8 @@ def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
 
     A run that never started has no start and no use. One that is open has no end. What is
     missing of start, end and elapsed follows from the others: elapsed = end - start - suspended.
-    Where all three are there and disagree, they are left as they are.
+    Where all three are there and disagree, they are left as they are. A resized job has a record
+    for each size (see `_resized`).
 
     Args:
         raw: as read; gres UNKNOWN_GRES where the source has no list at all.
@@ -309,6 +310,7 @@ def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
     start, end, elapsed = raw.start.copy(), raw.end.copy(), raw.elapsed_s.copy()
     pending, open_ = _in_state(raw.state, ("PENDING",)), _in_state(raw.state, _OPEN)
     start[pending], end[open_], elapsed[pending] = UNKNOWN, UNKNOWN, 0
+    start, elapsed = _resized(raw.submit, start, end, elapsed)
     started = start != UNKNOWN
     told = elapsed != UNKNOWN
     until = np.where(end != UNKNOWN, end, now)
@@ -330,6 +332,22 @@ def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
         gres=_known_if_unused(raw.gres, elapsed),
     )
     return runs, faults
+
+
+def _resized(
+    submit: IntArray, start: IntArray, end: IntArray, elapsed: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Start and elapsed of records that begin when a running job was resized.
+
+    Slurm closes the old record (state RESIZING) and opens one whose Submit is the moment of the
+    change, but whose Start and Elapsed are still the whole job's: charged as they stand, the time
+    before the change would count twice. Seen in 22.05 and 24.11; no other job starts before it
+    was submitted.
+    """
+    before = np.where((start != UNKNOWN) & (submit != UNKNOWN), submit - start, 0)
+    before[(before < 0) | ((end != UNKNOWN) & (submit > end))] = 0
+    later = (before > 0) & (elapsed != UNKNOWN)
+    return start + before, np.where(later, np.maximum(elapsed - before, 0), elapsed)
 
 
 def _in_state(state: Words, names: tuple[str, ...]) -> NDArray[np.bool_]:

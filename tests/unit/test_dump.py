@@ -313,6 +313,25 @@ def test_what_is_missing_of_start_end_and_elapsed_follows():
     assert (rows[0].end, rows[0].elapsed_s) == (UNKNOWN, 50)
 
 
+def test_a_resized_job_is_charged_once_for_each_second():
+    rows, _ = read(
+        table(
+            f"34|34|lab|RESIZING|{START}|{START + 6}|6|gres/gpu=2|{START}",
+            f"34|34|lab|CANCELLED by 0|{START}|{START + 11}|11|gres/gpu=1|{START + 6}",
+            f"35|35|lab|RUNNING|{START}|Unknown|11|gres/gpu=1|{START + 6}",
+            header=f"{HEADER}|Submit",
+        )
+    )
+    assert [(r.start - START, r.elapsed_s) for r in rows] == [(0, 6), (6, 5), (6, 5)]
+    assert len({(r.job_id, r.submit, r.start) for r in rows}) == 3
+
+
+def test_an_end_before_the_submit_time_is_no_resize():
+    row = f"1|1|lab|FAILED|{START}|{START - 448}|0|gres/gpu=1|{START + 60}"
+    rows, _ = read(table(row, header=f"{HEADER}|Submit"))
+    assert (rows[0].start, rows[0].end, rows[0].elapsed_s) == (START, START - 448, 0)
+
+
 def test_suspended_time_with_days():
     rows, _ = read(table(f"{ROW}|1-02:03:04", header=f"{HEADER}|Suspended"))
     assert rows[0].suspended_s == 93784
