@@ -77,8 +77,8 @@ class App:
         if not self.site.tracks_gpus:
             raise GpuNotTracked(
                 "gres/gpu is not tracked: sacct has no GPU-time of any job, and none can be "
-                f"computed. slurm.conf has AccountingStorageTRES={tracked(self.site)}: add gres/gpu "
-                "and restart slurmctld; GPU-time counts from then on"
+                "computed. Add gres/gpu to AccountingStorageTRES in slurm.conf (it is "
+                f"{tracked(self.site)}), restart slurmctld; it counts from then on"
             )
         cluster = self.cluster()
         partitions = self.config.site.partitions

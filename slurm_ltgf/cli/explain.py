@@ -130,8 +130,8 @@ def _running(seen: View, record: QueueJob) -> list[str]:
     hold = next(hold for hold in seen.holds if hold.job_id == record.job_id)
     said = [
         (
-            f"Job {record.shown_id} is {record.state} since {render.moment(record.start)} and holds "
-            f"{hold.gpus:.4g} GPUs for {hold.tenant}."
+            f"Job {record.shown_id} is {record.state} since {render.moment(record.start)} and "
+            f"holds {hold.gpus:.4g} GPUs for {hold.tenant}."
         )
     ]
     jobs = seen.measurement.jobs
@@ -144,8 +144,8 @@ def _running(seen: View, record: QueueJob) -> list[str]:
 def _held(record: QueueJob) -> list[str]:
     return [
         (
-            f"Job {record.shown_id} is held ({record.reason}): priority 0, it will not start and is "
-            "never touched here."
+            f"Job {record.shown_id} is held ({record.reason}): priority 0, it will not start and "
+            "is never touched here."
         ),
         f"`scontrol release {record.job_id}` lets it go; a hold by an admin needs an admin.",
     ]
@@ -154,8 +154,8 @@ def _held(record: QueueJob) -> list[str]:
 def _frozen(record: QueueJob) -> list[str]:
     return [
         (
-            f"Job {record.shown_id} has priority {record.priority}, set by hand: SiteFactor and all "
-            "other terms do not move it."
+            f"Job {record.shown_id} has priority {record.priority}, set by hand: SiteFactor and "
+            "all other terms do not move it."
         ),
         (
             f"`scontrol hold {record.job_id}` and `scontrol release {record.job_id}` give it a "

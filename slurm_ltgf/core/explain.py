@@ -140,6 +140,7 @@ def _tag(turn: Turn, plan: Plan, rules: Rules) -> str:
     own = plan.standings[turn.job.tenant]
     return (
         f"Its tag is {turn.tag:.4f} = ({_hours(own.attained_gpu_s)} attained + "
+        f"{_hours(own.committed_gpu_s)} left of running leases + "
         f"{turn.charged_gpus:.4g} GPUs of its tenant's jobs before it x a lease of "
         f"{_hours(rules.lease_s)}) / ({_hours(own.due_gpu_s)} due + {own.quota_gpus:.4g} GPUs x "
         f"{_hours(rules.lease_s)}); tags are served in rising order."

@@ -6,7 +6,8 @@ number a job, computed without the loop: for tenant i with its jobs in stage-2 o
 
     tag(j_k) = (U_i + L · Σ_{m<k} g_{j_m}) / (W_i + Q_i · L)
 
-sorted by (tag, tenant, position). Source: ASTRAEA (Ye et al., TPDS 2022); LTGF.md section 4.
+sorted by (tag, tenant, position). Jobs that the loop took and Slurm has started stay charged: U_i
+includes what is left of their leases, so that a burst between two passes gains nothing. Source: ASTRAEA (Ye et al., TPDS 2022); LTGF.md section 4.
 Gang jobs that do not fit now are left to Slurm's backfill: the order is ours, placement is Slurm's.
 """
 
@@ -24,13 +25,15 @@ class Standing:
     """A tenant's account at the moment of ordering.
 
     attained_gpu_s: U. due_gpu_s: W for the key "credit", X for the key "share". quota_gpus: Q now.
-    held_gpus: A now. All weighted GPUs.
+    held_gpus: A now. committed_gpu_s: what is left of the leases of its running jobs: the loop
+    charged g · L when it took them, and as they run that turns into U. All weighted GPUs.
     """
 
     attained_gpu_s: float
     due_gpu_s: float
     quota_gpus: float
     held_gpus: float = 0.0
+    committed_gpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,9 @@ def _tagged(jobs: list[PendingJob], standing: Standing, *, rules: Rules, now: in
     floor_gpus = rules.floor * standing.quota_gpus
     charged = 0.0
     rows: list[_Row] = []
+    spent = standing.attained_gpu_s + standing.committed_gpu_s
     for job in jobs:
-        has = standing.attained_gpu_s + rules.lease_s * charged
+        has = spent + rules.lease_s * charged
         tag = has / due if due > 0 else math.inf
         below = job.demand and standing.held_gpus + charged < floor_gpus
         # tenants without entitlement all have tag inf: the one that held least goes first

@@ -16,11 +16,12 @@ from slurm_ltgf.core.order import Rules, Standing, Turn, order
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """GPUs that a running job holds, weighted; it releases them at `until` at the latest."""
+    """GPUs that a running job holds, weighted, since `start`; at the latest until `until`."""
 
     job_id: int
     tenant: str
     gpus: float
+    start: int
     until: float = math.inf
 
 
@@ -59,7 +60,7 @@ def plan(
         key: "credit" (U/W, the paper's) or "share" (U/X).
         capacity_gpus: weighted GPUs in service.
     """
-    accounts = standings(indices, holds, key=key)
+    accounts = standings(indices, holds, key=key, lease_s=rules.lease_s, now=now)
     turns = order(jobs, accounts, rules=rules, now=now, rho=rho)
     return Plan(
         turns=tuple(turns),
@@ -70,18 +71,22 @@ def plan(
 
 
 def standings(
-    indices: Iterable[TenantIndex], holds: Sequence[Hold], *, key: str
+    indices: Iterable[TenantIndex], holds: Sequence[Hold], *, key: str, lease_s: float, now: int
 ) -> dict[str, Standing]:
     """Each tenant's account as the order needs it."""
     held: dict[str, float] = {}
+    committed: dict[str, float] = {}
     for hold in holds:
+        left_s = max(min(hold.start + lease_s, hold.until) - now, 0.0)
         held[hold.tenant] = held.get(hold.tenant, 0.0) + hold.gpus
+        committed[hold.tenant] = committed.get(hold.tenant, 0.0) + hold.gpus * left_s
     return {
         row.tenant: Standing(
             attained_gpu_s=float(row.attained_gpu_s),
             due_gpu_s=(row.quota_gpu_s if key == "credit" else row.entitled_gpu_s) or 0.0,
             quota_gpus=row.quota_gpus or 0.0,
             held_gpus=held.get(row.tenant, 0.0),
+            committed_gpu_s=committed.get(row.tenant, 0.0),
         )
         for row in indices
     }

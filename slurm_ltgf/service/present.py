@@ -77,8 +77,15 @@ def view(
         if _is_managed(job, config) and measurement.tenant_of[job.account] in measurement.tenants
     ]
     tasks = demand_tasks(queue.jobs, now)
+    factors = {job.job_id: _factor(job, priorities, ledger) for job in managed}
     jobs = tuple(
-        _pending(job, measurement, terms.pricing, priorities, tasks=tasks[job.job_id])
+        _pending(
+            job,
+            measurement,
+            terms.pricing,
+            site_factor=factors[job.job_id],
+            tasks=tasks[job.job_id],
+        )
         for job in managed
         if not job.is_held and job.job_id not in priorities.frozen
     )
@@ -188,8 +195,8 @@ def _pending(
     job: QueueJob,
     measurement: Measurement,
     pricing: Pricing,
-    priorities: Priorities,
     *,
+    site_factor: int | None,
     tasks: int,
 ) -> PendingJob:
     worth = gpus(job.gres, pricing)
@@ -204,12 +211,21 @@ def _pending(
         partition=job.partition,
         reason=job.reason,
         priority=job.priority,
-        site_factor=priorities.site.get(job.job_id),
+        site_factor=site_factor,
         tasks=max(tasks, 1),
         shown_id=job.shown_id,
         demand=tasks > 0,
         restarts=job.restarts,
     )
+
+
+def _factor(job: QueueJob, priorities: Priorities, ledger: Ledger) -> int | None:
+    """A job's SiteFactor: sprio's; of jobs that it leaves out (arrays at their throttle,
+    dependencies) what we last wrote."""
+    if job.job_id in priorities.site or job.is_held:
+        return priorities.site.get(job.job_id)
+    last = ledger.audit_last(1, job_id=str(job.job_id))
+    return int(last[0].new) if last and last[0].new is not None else None
 
 
 def _hold(job: QueueJob, measurement: Measurement, pricing: Pricing) -> Hold:
@@ -218,6 +234,7 @@ def _hold(job: QueueJob, measurement: Measurement, pricing: Pricing) -> Hold:
         job_id=job.job_id,
         tenant=measurement.tenant_of[job.account],
         gpus=float(gpus(job.gres, pricing).weighted),
+        start=job.start,
         until=float(job.start + job.limit_s) if limited else math.inf,
     )
 

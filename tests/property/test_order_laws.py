@@ -18,6 +18,7 @@ standing = st.builds(
     due_gpu_s=st.integers(0, 10**6),
     quota_gpus=st.integers(0, 64),
     held_gpus=st.integers(0, 64),
+    committed_gpu_s=st.integers(0, 10**5),
 )
 pending = st.builds(
     PendingJob,
@@ -52,7 +53,7 @@ def greedy(jobs, standings, rules):
         def credit(name):
             own = standings[name]
             due = own.due_gpu_s + own.quota_gpus * rules.lease_s
-            has = own.attained_gpu_s + rules.lease_s * charged[name]
+            has = own.attained_gpu_s + own.committed_gpu_s + rules.lease_s * charged[name]
             below = waiting[name][0].demand and (
                 own.held_gpus + charged[name] < rules.floor * own.quota_gpus
             )
