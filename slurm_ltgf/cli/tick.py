@@ -32,13 +32,14 @@ BEFORE_AFTER = (
 
 @click.command("tick")
 @click.option("--dry-run", is_flag=True, help="Write nothing to Slurm; show the queue instead.")
+@click.option("--undo", is_flag=True, help="Set every pending job's SiteFactor to 0, and end.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(ctx: click.Context, /, *, dry_run: bool, json_: bool) -> None:
+def command(ctx: click.Context, /, *, dry_run: bool, undo: bool, json_: bool) -> None:
     """One pass: sync history, order the queue, write the SiteFactors that changed.
 
     With --dry-run nothing is written to Slurm: the queue is shown as Slurm has it and as it would
-    be.
+    be. --undo leaves the queue to Slurm's own order again; stop the daemon first.
     """
     from pathlib import Path
 
@@ -46,6 +47,9 @@ def command(ctx: click.Context, /, *, dry_run: bool, json_: bool) -> None:
     from slurm_ltgf.store.files import lock
 
     app = App.of(ctx)
+    if undo:
+        _undo(app, json_=json_)
+        return
     edges = app.edges()
     began = time.monotonic()
     with app.ledger(readonly=False) as ledger:
@@ -66,6 +70,18 @@ def command(ctx: click.Context, /, *, dry_run: bool, json_: bool) -> None:
     click.echo(line(done, took_s))
     for text in [*done.view.notes, *[f"job {r.job_id}: {r.reason}" for r in done.result.refused]]:
         click.echo(f"note: {render.clean(text)}")
+
+
+def _undo(app: App, *, json_: bool) -> None:
+    from slurm_ltgf.service.tick import undo
+
+    edges = app.edges()
+    with app.ledger(readonly=False) as ledger:
+        result = undo(edges, ledger, now=int(time.time()))
+    if json_:
+        render.as_json({"written": len(result.written), "vanished": len(result.vanished)})
+        return
+    click.echo(f"SiteFactor is 0 again for {len(result.written)} jobs")
 
 
 def before_after(done: Pass) -> list[dict[str, Any]]:

@@ -20,6 +20,10 @@ from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
 
 
+#: Later than every observation.
+LAST = 1 << 40
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What `fairness` is asked. window None: the site's, up to where the history goes."""
@@ -82,7 +86,7 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
 
 
 def _clusters(ledger: Ledger, config: Config, question: Question) -> list[str]:
-    there = ledger.clusters()
+    there = sorted({*ledger.clusters(), *ledger.clusters_synced()})
     if question.cluster is not None:
         wanted = there if question.cluster == "all" else question.cluster.split(",")
         missing = [name for name in wanted if name not in there]
@@ -139,16 +143,21 @@ def _capacity_steps(
     if given:
         # a plain number is in weighted GPUs: no type, so weight 1
         return [CapacityStep(window.start, {"": given})]
-    steps = [
-        [CapacityStep(s.time, s.values) for s in ledger.capacity(name, window) if s.values]
-        for name in clusters
-    ]
+    steps = [_observed(ledger, name, window) for name in clusters]
     if any(not part for part in steps):
         return []
     if len(steps) == 1:
         return steps[0]
     times = sorted({step.time for part in steps for step in part})
     return [CapacityStep(time, _together(steps, time)) for time in times]
+
+
+def _observed(ledger: Ledger, cluster: str, window: Window) -> list[CapacityStep]:
+    """Capacity as observed in the window; only later ones: the first of these."""
+    ever = ledger.capacity(cluster, Window(window.start, LAST))
+    known = [CapacityStep(step.time, step.values) for step in ever if step.values]
+    inside = [step for step in known if step.time < window.end]
+    return inside or known[:1]
 
 
 def _together(parts: Sequence[Sequence[CapacityStep]], time: int) -> dict[str, float]:
@@ -161,7 +170,7 @@ def _together(parts: Sequence[Sequence[CapacityStep]], time: int) -> dict[str, f
 
 
 def _weight_steps(ledger: Ledger, cluster: str) -> list[WeightStep]:
-    ever = Window(0, 1 << 40)
+    ever = Window(0, LAST)
     return [WeightStep(s.time, s.values) for s in ledger.shares(cluster, ever) if s.values]
 
 

@@ -62,12 +62,32 @@ def tick(
     deferred = len(seen.plan.changes) - len(todo)
     result = ControlResult()
     if todo and not dry_run:
-        result = _write(edges, ledger, todo, queue=queue, of=len(seen.plan.turns), now=now)
+        reasons = [f"rank {c.rank + 1} of {len(seen.plan.turns)}" for c in todo]
+        result = _write(edges, ledger, todo, queue=queue, reasons=reasons, now=now)
     return Pass(seen, synced, result, deferred)
 
 
+def undo(edges: Edges, ledger: Ledger, *, now: int) -> ControlResult:
+    """Take back every SiteFactor that pending jobs have: Slurm orders them as without us."""
+    factors = edges.priorities().site
+    todo = [
+        Change(job.job_id, factors.get(job.job_id), 0, rank=0)
+        for job in edges.queue().pending
+        if not job.is_held and factors.get(job.job_id) != 0
+    ]
+    if not todo:
+        return ControlResult()
+    return _write(edges, ledger, todo, queue=edges.queue(), reasons=["undo"] * len(todo), now=now)
+
+
 def _write(
-    edges: Edges, ledger: Ledger, todo: Sequence[Change], *, queue: Queue, of: int, now: int
+    edges: Edges,
+    ledger: Ledger,
+    todo: Sequence[Change],
+    *,
+    queue: Queue,
+    reasons: Sequence[str],
+    now: int,
 ) -> ControlResult:
     """Tell Slurm, and the audit log what Slurm took."""
     shown = {job.job_id: job.shown_id for job in queue.pending}
@@ -81,9 +101,9 @@ def _write(
             job_id=str(change.job_id),
             old=None if change.old is None else str(change.old),
             new=str(change.new),
-            reason=f"rank {change.rank + 1} of {of}",
+            reason=reason,
         )
-        for change in todo
+        for change, reason in zip(todo, reasons, strict=True)
         if change.job_id in written
     ]
     ledger.audit(entries)

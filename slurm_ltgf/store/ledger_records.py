@@ -47,6 +47,10 @@ class Records:
         found = self._db.rows("SELECT until FROM watermarks WHERE cluster = ?", (cluster,))
         return int(found[0][0]) if found else None
 
+    def clusters_synced(self) -> list[str]:
+        """Clusters that were read at least once, with or without runs."""
+        return [name for (name,) in self._db.rows("SELECT cluster FROM watermarks ORDER BY 1")]
+
     def set_synced_until(self, cluster: str, until: int) -> None:
         """Say up to when the history of a cluster is complete."""
         with self._db.writing():
