@@ -50,7 +50,7 @@ def history(facts: Facts) -> Finding:
             "history",
             f"complete only up to {span(age_s)} ago though process {found.holder} is at work:"
             " it does not get on",
-            f"kill {found.holder}  # then start `ltgf daemon` anew; its log says what is wrong",
+            "systemctl restart ltgf  # its log says what is wrong: journalctl -u ltgf",
         )
     return Finding("note", "history", f"complete only up to {span(age_s)} ago", "ltgf sync")
 
@@ -82,7 +82,7 @@ def daemon(facts: Facts) -> Finding:
         "note",
         "daemon",
         "none holds the ledger's lock: priorities stay as the last pass left them",
-        "ltgf daemon  # under systemd, as SlurmUser",
+        "systemctl enable --now ltgf  # or: ltgf daemon, as SlurmUser",
     )
 
 

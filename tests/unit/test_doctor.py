@@ -514,7 +514,13 @@ CASES = [
     ("history", {"ledger": ledger(exists=False)}, "ok", "no ledger yet", ""),
     ("history", {"ledger": ledger(until=None)}, "note", "none yet", "ltgf sync"),
     ("history", {"ledger": ledger(until=NOW - 7200, holder=0)}, "note", "2 h ago", "ltgf sync"),
-    ("history", {"ledger": ledger(until=NOW - 7200)}, "fix", "does not get on", "kill 77"),
+    (
+        "history",
+        {"ledger": ledger(until=NOW - 7200)},
+        "fix",
+        "does not get on",
+        "systemctl restart ltgf",
+    ),
     ("history", {"ledger": CLOSED}, "note", "not checked", ""),
     ("skipped-rows", {}, "ok", "none", ""),
     (
@@ -525,7 +531,13 @@ CASES = [
         "ltgf fairness --json",
     ),
     ("daemon", {}, "ok", "process 77", ""),
-    ("daemon", {"ledger": ledger(holder=0)}, "note", "stay as the last pass", "ltgf daemon"),
+    (
+        "daemon",
+        {"ledger": ledger(holder=0)},
+        "note",
+        "stay as the last pass",
+        "systemctl enable --now ltgf",
+    ),
     ("daemon", {"ledger": CLOSED}, "note", "not checked", ""),
 ]
 
