@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["AuditEntry", "Holdings", "Ledger", "OpenRuns", "Step", "StoreCounts"
 
 #: How long a writer waits for another one.
 WAIT_S = 60
+_BUSY = f"another process was writing for more than {WAIT_S} s"
 _TUNING = (
     "PRAGMA synchronous = NORMAL",
     "PRAGMA cache_size = -32768",
@@ -82,9 +84,9 @@ class _File:
         except OSError as exc:
             raise LedgerError(f"{self._path}: cannot make the ledger: {exc.strerror}") from exc
         self._connect("mode=rw")
-        version = self._version(VERSION)
-        if self.rows("PRAGMA journal_mode = WAL") != [("wal",)]:
-            raise LedgerError(f"{self._path}: its file system cannot do WAL: choose a local one")
+        with self.reading():
+            version = self._version(VERSION)
+        self._use_wal()
         for sql in _TUNING:
             self.run(sql)
         if version < VERSION:
@@ -104,7 +106,8 @@ class _File:
             # writer is there and the file is whole: read it as it stands, and watch that it does.
             self._connect("mode=ro&immutable=1")
             self._still = self._stamp()
-        version = self._version(VERSION)
+        with self.reading():
+            version = self._version(VERSION)
         if version < VERSION:
             raise LedgerError(
                 f"{self._path}: is of version {version}, not {VERSION}: `ltgf sync` mends that"
@@ -150,7 +153,8 @@ class _File:
         try:
             yield
         finally:
-            self.run("ROLLBACK")
+            if self._db.in_transaction:
+                self.run("ROLLBACK")
 
     def _is_readable(self) -> bool:
         """Whether queries work; False: only for want of a -wal that we may not make."""
@@ -188,6 +192,27 @@ class _File:
             )
         return int(version)
 
+    def _use_wal(self) -> None:
+        # SQLite's own waiting leaves out this switch: two who make a ledger at once would collide.
+        until = time.monotonic() + WAIT_S
+        while not self._switched_to_wal():
+            if time.monotonic() > until:
+                raise LedgerError(f"{self._path}: {_BUSY}")
+            time.sleep(0.01)
+
+    def _switched_to_wal(self) -> bool:
+        """False: another process is at it."""
+        with self._named_errors():
+            try:
+                found = self._db.execute("PRAGMA journal_mode = WAL").fetchall()
+            except sqlite3.OperationalError as exc:
+                if _code(exc) == sqlite3.SQLITE_BUSY:
+                    return False
+                raise
+        if found != [("wal",)]:
+            raise LedgerError(f"{self._path}: its file system cannot do WAL: choose a local one")
+        return True
+
     def _migrate(self) -> None:
         with self.writing():
             # Read again: another process may have been quicker.
@@ -205,13 +230,18 @@ class _File:
             raise LedgerError(f"{self._path}: {_meaning(exc)}") from exc
 
 
+def _code(exc: sqlite3.Error) -> int:
+    """SQLite's primary error code; 0 for an error of the Python module."""
+    return int(getattr(exc, "sqlite_errorcode", 0)) & 0xFF
+
+
 def _meaning(exc: sqlite3.Error) -> str:
     meanings = {
-        sqlite3.SQLITE_BUSY: f"another process was writing for more than {WAIT_S} s",
+        sqlite3.SQLITE_BUSY: _BUSY,
         sqlite3.SQLITE_NOTADB: "is not a ledger",
         sqlite3.SQLITE_CORRUPT: f"is damaged ({exc}): restore the file or sync anew",
         sqlite3.SQLITE_CANTOPEN: "cannot open it: rights on the file, its -wal and its directory?",
         sqlite3.SQLITE_READONLY: "cannot write: it is open or permitted for reading only",
         sqlite3.SQLITE_FULL: "cannot write: the disk is full",
     }
-    return meanings.get(getattr(exc, "sqlite_errorcode", 0) & 0xFF, str(exc))
+    return meanings.get(_code(exc), str(exc))

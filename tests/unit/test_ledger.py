@@ -363,6 +363,14 @@ def test_holdings_count_and_date_a_cluster(ledger: Ledger) -> None:
 # The file
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written_is_refused_at_once(path: Path) -> None:
+    Ledger(path).close()
+    path.chmod(0o440)
+    with pytest.raises(LedgerError, match="reading only"), Ledger(path) as ledger:
+        ledger.state_set("a", "1")
+
+
 def test_the_file_and_its_directory_are_not_for_everybody(ledger: Ledger, path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
     assert path.parent.stat().st_mode & 0o777 == 0o750
