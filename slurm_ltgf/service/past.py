@@ -19,7 +19,6 @@ from slurm_ltgf.service.terms import pricing_of, tenancy_of, terms_of
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
 
-
 #: Later than every observation.
 LAST = 1 << 40
 

@@ -62,7 +62,15 @@ def config_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | N
             return Path(named)
     home = environ.get("HOME")
     usual = ([Path(home) / USER_FILE] if home else []) + [SYSTEM_FILE]
-    return next((file for file in usual if file.is_file()), None)
+    return next((file for file in usual if _is_there(file)), None)
+
+
+def _is_there(file: Path) -> bool:
+    """Whether the file can be seen: a home that is closed to us holds no settings for us."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
 
 
 def load_config(path: Path | None) -> Config:

@@ -51,7 +51,7 @@ def jobs(lab: Lab) -> dict[str, int]:
         "mps": lab.submit("carol", "--gres=mps:50", script="sleep 2"),
         "cpu": lab.submit("carol", "-t", "3-12", script="exit 3"),
         "cancelled": lab.submit("carol", "--gres=gpu:4", "--begin=now+1hour"),
-        "waiting": lab.submit("bob", "--gres=gpu:8", "-N5", script="sleep 300"),
+        "waiting": lab.submit("bob", "--gres=gpu:8", "-N4", script="sleep 300"),
     }
     for kind in ("requeued", "suspended", "resized"):
         lab.wait_state(ids[kind], "RUNNING")

@@ -212,3 +212,11 @@ def test_a_named_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         config_file(missing, {})
     with pytest.raises(ConfigError, match=r"LTGF_CONFIG names it"):
         config_file(None, {"LTGF_CONFIG": str(missing)})
+
+
+def test_a_home_that_is_closed_to_this_user_is_no_error(monkeypatch):
+    def closed(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("pathlib.Path.is_file", closed)
+    assert config_file(None, {"HOME": "/root"}) is None
