@@ -5,6 +5,8 @@
     ├── ConfigError           78             mend ltgf.toml or the named setting
     ├── InputError            65             mend the file that was read
     ├── LedgerError           74             look at the disk or the ledger file
+    ├── FileError             74             look at the disk or the named file (store/files.py)
+    ├── LockHeldError         75             wait for the other process, or stop it (store/files.py)
     ├── SlurmUnavailable      75             wait and try again: the daemon survives this one only
     ├── SlurmRefused          77             Slurm said no: rights, unknown name, wrong value
     └── GpuNotTracked         78             add gres/gpu to AccountingStorageTRES

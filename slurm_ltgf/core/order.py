@@ -7,8 +7,9 @@ number a job, computed without the loop: for tenant i with its jobs in stage-2 o
     tag(j_k) = (U_i + L · Σ_{m<k} g_{j_m}) / (W_i + Q_i · L)
 
 sorted by (tag, tenant, position). Jobs that the loop took and Slurm has started stay charged: U_i
-includes what is left of their leases, so that a burst between two passes gains nothing. Source: ASTRAEA (Ye et al., TPDS 2022); LTGF.md section 4.
-Gang jobs that do not fit now are left to Slurm's backfill: the order is ours, placement is Slurm's.
+includes what is left of their leases, so that a burst between two passes gains nothing.
+Source: ASTRAEA (Ye et al., TPDS 2022); LTGF.md section 4. Gang jobs that do not fit now are left to
+Slurm's backfill: the order is ours, placement is Slurm's.
 """
 
 from __future__ import annotations

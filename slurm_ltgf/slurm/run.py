@@ -36,7 +36,9 @@ _UNAVAILABLE = re.compile(
 _FAILED = re.compile(r"\b(error|fatal):|^slurmdbd:", re.IGNORECASE)
 
 #: Lines with "error:" that say nothing about the answer.
-_NOISE = re.compile(r"If munged is up|mpi/pmix|MailProg|plugstack|no .* state file|no .* profile", re.IGNORECASE)
+_NOISE = re.compile(
+    r"If munged is up|mpi/pmix|MailProg|plugstack|no .* state file|no .* profile", re.IGNORECASE
+)
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
