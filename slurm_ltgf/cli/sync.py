@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from slurm_ltgf.store.ledger import StoreCounts
 
 SKIPPED_SHOWN = 10
+#: Cluster of a dump that says nothing of it, read where nobody said it either.
+NO_CLUSTER = "unknown"
 
 
 @click.command("sync")
@@ -73,21 +75,21 @@ def _live(app: App, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_file(app: App, given: dict[str, Any]) -> dict[str, Any]:
+    from slurm_ltgf.service.past import remember_accounts
     from slurm_ltgf.slurm.dump import read_dump
 
     name = given["from_file"]
     zone, said = _zone(given["timezone"] or app.config.site.timezone)
-    cluster = given["cluster"] or app.config.site.cluster or None
+    cluster = given["cluster"] or app.config.site.cluster or NO_CLUSTER
     with _opened(name) as (stream, size, written_at), app.ledger(readonly=False) as ledger:
-        with _progress(f"reading {name}", total=size) as told:
+        with _progress(f"reading {name}", total=size) as told, _naming(name):
             seen = _Seen(read_dump(stream, cluster=cluster, timezone=zone, now=written_at))
             counts = ledger.store(seen, source=name, observed_at=written_at, progress=told)
-        for name_of_cluster in seen.clusters:
-            until = max(seen.until, ledger.synced_until(name_of_cluster) or 0)
-            ledger.set_synced_until(name_of_cluster, until)
+        for there in seen.clusters:
+            until = max(seen.until, ledger.synced_until(there) or 0)
+            ledger.set_synced_until(there, until)
+            remember_accounts(ledger, there, seen.accounts)
         skipped = ledger.skipped(name)
-    if seen.lines == 0:
-        raise InputError(f"{name}: no row at all: nothing to read")
     report = _report(counts, skipped, counts.skipped, source=name, start=None)
     report["clusters"] = sorted(seen.clusters)
     report["known_until"] = seen.until
@@ -96,27 +98,36 @@ def _from_file(app: App, given: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Seen:
-    """Batches passing by, and what they tell of the whole: clusters, rows, the latest instant."""
+    """Batches passing by, and what they tell of the whole: clusters, accounts, latest instant."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches
         self.clusters: set[str] = set()
+        self.accounts: set[str] = set()
         self.until = 0
-        self.lines = 0
 
     def __iter__(self) -> Iterator[Batch]:
         import numpy as np
 
         for batch in self._batches:
             runs = batch.runs
-            self.lines += batch.lines
             self.clusters.update(runs.cluster.names)
+            self.accounts.update(runs.account.names)
             ran = np.where(
                 runs.start >= 0, runs.start + np.maximum(runs.elapsed_s, 0) + runs.suspended_s, 0
             )
             for column in (ran, runs.end, runs.submit):
                 self.until = max(self.until, int(column.max(initial=0)))
             yield batch
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the file's name before what is wrong with it."""
+    try:
+        yield
+    except InputError as exc:
+        raise InputError(f"{name}: {exc}") from exc
 
 
 def _zone(name: str) -> tuple[tzinfo, str]:
@@ -168,7 +179,7 @@ def _progress(title: str, total: int | None = None) -> Iterator[Callable[[Batch]
 
         def told(batch: Batch) -> None:
             nonlocal rows
-            rows += batch.lines
+            rows += len(batch.runs)
             bar.update(task, advance=batch.bytes if total else 0, rows=rows)
 
         yield told

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from slurm_ltgf.core.measure import (
     CapacityStep,
@@ -60,6 +62,7 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
     window = _window(question, config, ledger, clusters, now=now, known_until=known_until)
     runs = ledger.runs(clusters, window)
     accounts = _merged_accounts(ledger, clusters)
+    used = {name for cluster in clusters for name in accounts_of_dumps(ledger, cluster)}
     capacity = _capacity_steps(ledger, config, question, clusters, window)
     weights = [] if question.weights or len(clusters) > 1 else _weight_steps(ledger, clusters[0])
     measurement = measure(
@@ -70,6 +73,7 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
         weights=weights if not config.fairness.weights else [],
         terms=terms_of(config),
         now=min(window.end, known_until) if known_until is not None else window.end,
+        extra_accounts=used if not accounts else (),
         with_jobs=question.jobs,
     )
     latest = capacity[-1].gpus if capacity else None
@@ -89,7 +93,7 @@ def _clusters(ledger: Ledger, config: Config, question: Question) -> list[str]:
     if question.cluster is not None:
         wanted = there if question.cluster == "all" else question.cluster.split(",")
         missing = [name for name in wanted if name not in there]
-        if missing:
+        if missing or not wanted:
             raise UsageError(
                 f"-M {question.cluster}: the ledger has no runs of {', '.join(missing)}; it has "
                 f"{', '.join(there) or 'none at all: run `ltgf sync`'}"
@@ -173,6 +177,23 @@ def _weight_steps(ledger: Ledger, cluster: str) -> list[WeightStep]:
     return [WeightStep(s.time, s.values) for s in ledger.shares(cluster, ever) if s.values]
 
 
+def remember_accounts(ledger: Ledger, cluster: str, accounts: Iterable[str]) -> None:
+    """Keep which accounts dumps of a cluster named: tenants also where they have no run."""
+    known = accounts_of_dumps(ledger, cluster)
+    everyone = sorted(known | set(accounts))
+    if everyone != sorted(known):
+        ledger.state_set(f"accounts {cluster}", json.dumps(everyone))
+
+
+def accounts_of_dumps(ledger: Ledger, cluster: str) -> frozenset[str]:
+    """Accounts that dumps of a cluster named."""
+    return frozenset(json.loads(ledger.state_get(f"accounts {cluster}") or "[]"))
+
+
+def _shown(epoch: int) -> str:
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _notes(
     measurement: Measurement,
     window: Window,
@@ -184,8 +205,8 @@ def _notes(
     notes = []
     if known is not None and window.end > known:
         notes.append(
-            f"history is known until {known} only: the window's last {window.end - known} s are "
-            "empty; run `ltgf sync`"
+            f"history is known until {_shown(known)} only: the window's last "
+            f"{window.end - known} s are empty; `ltgf sync` reads on"
         )
     if not capacity:
         notes.append(
@@ -193,7 +214,9 @@ def _notes(
             "told; give --capacity N"
         )
     elif capacity[0].time > window.start:
-        notes.append(f"capacity before {capacity[0].time} was not observed: taken as it was then")
+        notes.append(
+            f"capacity before {_shown(capacity[0].time)} was not observed: taken as it was then"
+        )
     if not accounts:
         notes.append("accounts are not known (no sacctmgr): tenants not given a weight weigh 1")
     notes += [
