@@ -23,8 +23,8 @@ from slurm_ltgf.slurm.local_clock import LocalClock
 #: AllocTRES of a job that ran, but was not recorded: its GPUs are not known, which is not 0.
 UNKNOWN_GRES = "?"
 
-#: States of a run that has not ended, whatever its End says.
-_OPEN = ("RUNNING", "PENDING", "SUSPENDED")
+#: States of a run that has started and not ended, whatever its End says.
+_OPEN = ("RUNNING", "SUSPENDED")
 
 #: Long enough for 67108863_4000000.interactive.
 _STEP_ID_BYTES = 32
@@ -308,7 +308,9 @@ def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
         the runs, and row -> why it is no run.
     """
     start, end, elapsed = raw.start.copy(), raw.end.copy(), raw.elapsed_s.copy()
-    pending, open_ = _in_state(raw.state, ("PENDING",)), _in_state(raw.state, _OPEN)
+    ran = (start != UNKNOWN) & (end != UNKNOWN) & (elapsed > 0)  # whatever the state says
+    pending = _in_state(raw.state, ("PENDING",)) & ~ran
+    open_ = pending | _in_state(raw.state, _OPEN)
     start[pending], end[open_], elapsed[pending] = UNKNOWN, UNKNOWN, 0
     start, elapsed = _resized(raw.submit, start, end, elapsed)
     started = start != UNKNOWN
@@ -340,9 +342,9 @@ def _resized(
     """Start and elapsed of records that begin when a running job was resized.
 
     Slurm closes the old record (state RESIZING) and opens one whose Submit is the moment of the
-    change, but whose Start and Elapsed are still the whole job's: charged as they stand, the time
-    before the change would count twice. Seen in 22.05 and 24.11; no other job starts before it
-    was submitted.
+    change. In 22.05 its Start and Elapsed are still the whole job's: charged as they stand, the
+    time before the change would count twice. 24.11 writes that moment as Start too. No other job
+    starts before it was submitted.
     """
     before = np.where((start != UNKNOWN) & (submit != UNKNOWN), submit - start, 0)
     before[(before < 0) | ((end != UNKNOWN) & (submit > end))] = 0

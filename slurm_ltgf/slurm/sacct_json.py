@@ -151,7 +151,10 @@ def _state(value: Any, path: str) -> str:
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise _unknown(value, path)
-    return text.state(text.base_state(words)[0])[0]
+    base, flags = text.base_state(words)
+    # 24.11 shows REQUEUED and RESIZING, which are flags without a base, as flags of PENDING (0)
+    ended = sorted(flags & {"REQUEUED", "RESIZING"}) if base == "PENDING" else []
+    return ended[0] if ended else text.state(base)[0]
 
 
 def _job_id(value: Any, path: str) -> int:

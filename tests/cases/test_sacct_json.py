@@ -78,6 +78,17 @@ def test_jsn_04_base_state_and_flags_in_any_order():
     assert read_states[2][1] == {"COMPLETING"}, "its GPUs are still held"
 
 
+@pytest.mark.parametrize("flag", ["REQUEUED", "RESIZING"])
+def test_jsn_04_a_run_that_ended_by_requeue_is_not_pending(flag):
+    runs, _ = read(json.dumps(answer(state={"current": ["PENDING", flag]})))
+    assert (runs.row(0).state, usage(runs)) == (flag, {"lab-a": 7200})
+
+
+def test_jsn_04_a_pending_record_with_times_of_a_run_is_charged():
+    runs, _ = read(json.dumps(answer(state=["PENDING"])))
+    assert usage(runs) == {"lab-a": 7200}
+
+
 def test_jsn_05_text_and_json_give_the_same_records():
     steps = dated((INPUTS / "txt-09.psv").read_text(), start="1000")
     from_text, _ = read(steps.replace("810", "1").replace("gpu=4", "gpu=2"))

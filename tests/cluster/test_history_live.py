@@ -51,10 +51,10 @@ def jobs(lab: Lab) -> dict[str, int]:
         "mps": lab.submit("carol", "--gres=mps:50", script="sleep 2"),
         "cpu": lab.submit("carol", "-t", "3-12", script="exit 3"),
         "cancelled": lab.submit("carol", "--gres=gpu:4", "--begin=now+1hour"),
-        "waiting": lab.submit("bob", "--gres=gpu:8", "-N4", script="sleep 300"),
     }
     for kind in ("requeued", "suspended", "resized"):
         lab.wait_state(ids[kind], "RUNNING")
+    time.sleep(2)  # records of one job must differ in their second
     lab.run("scontrol", "suspend", str(ids["suspended"]))
     lab.run("scontrol", "requeue", str(ids["requeued"]))
     lab.run("scontrol", "update", f"job={ids['resized']}", "NumNodes=1")
@@ -65,7 +65,9 @@ def jobs(lab: Lab) -> dict[str, int]:
         lab.wait_state(ids[kind], "COMPLETED")
     lab.wait_state(ids["requeued"], "RUNNING", timeout=150)
     lab.run("scancel", str(ids["resized"]))
+    ids["waiting"] = lab.submit("bob", "--gres=gpu:8", "-N4")
     expected = {("requeued", "RUNNING"), ("resized", "CANCELLED"), ("het", "COMPLETED")}
+    expected |= {("waiting", "PENDING")}
 
     def recorded() -> bool:
         states = {(r.het_job if r.het_job > 0 else r.job_id, r.state) for r in live(ids)}
