@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -38,12 +39,12 @@ GPUS = NODES * GPUS_A_NODE
 
 #: (GPUs, seconds) of jobs, in turn; a tenant's jobs go round and round in its list.
 SIZES = {
-    "astro": [(1, 6), (2, 6), (4, 6), (1, 6), (2, 6)],
-    "bio": [(2, 6), (1, 6), (4, 5), (2, 6), (1, 6), (8, 4), (2, 6)],
-    "chem": [(1, 6), (2, 5), (1, 6), (4, 4), (1, 6), (2, 5), (1, 6), (8, 3), (2, 5)],
+    "astro": [(1, 9), (2, 9), (4, 9), (1, 9), (2, 9)],
+    "bio": [(2, 9), (1, 9), (4, 7), (2, 9), (1, 9), (2, 9), (4, 7), (8, 5), (1, 9), (2, 9)],
+    "chem": [(1, 9), (2, 8), (1, 9), (4, 6), (1, 9), (2, 8), (1, 9), (2, 8), (8, 4), (1, 9)],
 }
 #: GPU-seconds each tenant asks for: more than it can get in the contended part.
-WANTED = {"astro": GPUS * 70, "bio": GPUS * 30, "chem": GPUS * 18}
+WANTED = {"astro": GPUS * 60, "bio": GPUS * 25, "chem": GPUS * 13}
 LATE_S = 3
 CONTENDED_S = 45
 
@@ -54,7 +55,7 @@ run_dir = "{STATE}/ltgf"
 [fairness]
 window = "10min"
 [queue]
-lease = "6s"
+lease = "9s"
 key = "share"
 floor = 0
 [daemon]
@@ -254,7 +255,7 @@ def waits(start: int, end: int) -> dict[str, list[float]]:
 def show(results: list[Result], *, took_s: float) -> None:
     """Both runs side by side, and what to try next."""
     title = f"The contended {CONTENDED_S} s, from sacct's records; GPU-time in GPU-seconds"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for title in ("", "Tenant", "Shares", "Entitled", "Attained", "Share", "Of use", "rho", "Wait"):
         table.add_column(title, justify="left" if title in ("", "Tenant") else "right")
     for result in results:
