@@ -83,7 +83,10 @@ def load(
     ticks = ticks_of[price] * runs.tasks
     inside = (begin < window.end) & (end > window.start) & (end > begin) & (tenant >= 0)
     rows = np.flatnonzero(inside & (ticks > 0))
-    unpriced = _unpriced(prices, price, inside, used_seconds(runs, start, end, window))
+
+    def used_s(some: IntArray) -> IntArray:
+        return used_seconds(runs.elapsed_s[some], start[some], end[some], window)
+
     picked = Load(
         rows=rows,
         tenant=tenant[rows],
@@ -91,12 +94,12 @@ def load(
         begin=begin[rows],
         start=start[rows],
         end=end[rows],
-        used_s=used_seconds(runs.take(rows), start[rows], end[rows], window),
+        used_s=used_s(rows),
         price=price[rows],
         prices=prices,
         scale=scale,
     )
-    return picked, unpriced
+    return picked, _unpriced(prices, price, inside, used_s)
 
 
 def effective_times(runs: Runs) -> tuple[IntArray, IntArray]:
@@ -110,8 +113,8 @@ def effective_times(runs: Runs) -> tuple[IntArray, IntArray]:
     return runs.start, end
 
 
-def used_seconds(runs: Runs, start: IntArray, end: IntArray, window: Window) -> IntArray:
-    """Seconds of use inside the window, (n,) int64.
+def used_seconds(elapsed_s: IntArray, start: IntArray, end: IntArray, window: Window) -> IntArray:
+    """Seconds of use inside the window, (n,) int64; all arguments (n,).
 
     Elapsed leaves out suspended time, and sacct does not say when in the run that was: it is spread
     evenly over the run, in whole seconds whose sum over any cut of time is exactly Elapsed.
@@ -119,7 +122,7 @@ def used_seconds(runs: Runs, start: IntArray, end: IntArray, window: Window) -> 
     low = np.clip(start, window.start, window.end)
     high = np.clip(end, window.start, window.end)
     span = end - start
-    elapsed = np.where(runs.elapsed_s == UNKNOWN, span, runs.elapsed_s)
+    elapsed = np.where(elapsed_s == UNKNOWN, span, elapsed_s)
     plain: IntArray = np.maximum(high - low, 0)
     uneven = (elapsed != span) & (span > 0)
     if not uneven.any():
@@ -146,15 +149,18 @@ def _take(codes: NDArray[np.int32], words: Words) -> NDArray[np.int32]:
 
 
 def _unpriced(
-    prices: tuple[Gpus, ...], price: IntArray, inside: NDArray[np.bool_], used: IntArray
+    prices: tuple[Gpus, ...],
+    price: IntArray,
+    inside: NDArray[np.bool_],
+    used_s: Callable[[IntArray], IntArray],
 ) -> tuple[Unpriced, ...]:
     found: dict[str, Unpriced] = {}
     for code, worth in enumerate(prices):
         if not worth.unpriced:
             continue
-        mine = inside & (price == code)
-        if mine.any():
+        mine = np.flatnonzero(inside & (price == code))
+        if len(mine):
             old = found.get(worth.unpriced, Unpriced(worth.unpriced, 0, 0))
-            runs, seconds = int(mine.sum()), int(used[mine].sum())
+            runs, seconds = len(mine), int(used_s(mine).sum())
             found[worth.unpriced] = Unpriced(old.reason, old.runs + runs, old.seconds + seconds)
     return tuple(found[reason] for reason in sorted(found))

@@ -166,24 +166,25 @@ def integrals(
     row_times, row_of = times[is_new], np.cumsum(is_new) - 1
     length = np.diff(clock(np.append(row_times, window.end)))
     step = supply.step_at(row_times)
-    caps = np.array([np.inf if limit is None else limit for limit in limits])
+    caps = np.array([[np.inf if limit is None else limit] for limit in limits])
     deserved, entitled = np.zeros(n), np.zeros(n)
-    demand = np.zeros(n)
+    demand = np.zeros(n, dtype=np.int64)
     block = max(BLOCK_CELLS // max(n, 1), 1)
     quotas = supply.quotas()
     for first, last in _blocks(step, block):
         events = slice(*np.searchsorted(row_of, [first, last]))
-        cells = (row_of[events] - first) * n + tenant[events]
-        change = np.bincount(cells, weights=delta[events], minlength=(last - first) * n)
-        change = change.reshape(last - first, n)
-        change[0] += demand
-        ticks = np.cumsum(change, axis=0)
-        demand = ticks[-1]
+        width = last - first
+        cells = tenant[events] * width + (row_of[events] - first)
+        change = np.bincount(cells, weights=delta[events], minlength=n * width)
+        ticks = change.astype(np.int64).reshape(n, width)
+        ticks[:, 0] += demand
+        ticks = np.cumsum(ticks, axis=1)
+        demand = ticks[:, -1]
         wanted = np.minimum(ticks / asked.scale, caps)
         here, span = step[first], length[first:last]
-        deserved += span @ np.minimum(wanted, quotas[here])
-        room = np.full(last - first, supply.capacity[here])
-        entitled += span @ water_fill(wanted, supply.weights[here], room)
+        deserved += np.minimum(wanted, quotas[here][:, None]) @ span
+        room = np.full(width, supply.capacity[here])
+        entitled += water_fill(wanted, supply.weights[here], room) @ span
     spans = np.bincount(step, weights=length, minlength=len(supply.times))
     return Integrals(deserved, spans @ quotas, entitled, capacity=float(spans @ supply.capacity))
 
@@ -244,7 +245,7 @@ def _demand_events(
     times = np.concatenate([low, high[ends], marks])
     tenant = np.concatenate([asked.tenant, asked.tenant[ends], nobody]).astype(np.int64)
     delta = np.concatenate([asked.ticks, -asked.ticks[ends], nobody]).astype(np.float64)
-    order = np.argsort(times)
+    order = np.argsort(times, kind="stable")  # history mostly comes in order
     return times[order], tenant[order], delta[order]
 
 

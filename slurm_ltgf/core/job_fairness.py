@@ -164,10 +164,12 @@ def _entitled(asked: Load, tasks: IntArray, clock: Clock, *, supply: Supply) -> 
     n = len(low)
     marks = np.append(supply.changes_in(window), window.start)
     result = np.zeros(n)
-    by_tenant = np.argsort(asked.tenant, kind="stable")
-    edges = np.searchsorted(asked.tenant[by_tenant], np.arange(len(supply.tenants) + 1))
+    n_tenants = len(supply.tenants)
+    small = asked.tenant.astype(np.min_scalar_type(n_tenants))  # numpy sorts these by radix
+    by_tenant = np.argsort(small, kind="stable")
+    edges = np.searchsorted(small[by_tenant], np.arange(n_tenants + 1))
     quotas = supply.quotas()
-    for code in range(len(supply.tenants)):
+    for code in range(n_tenants):
         mine = by_tenant[edges[code] : edges[code + 1]]
         if len(mine):
             result[mine] = _entitled_in_tenant(
@@ -198,7 +200,7 @@ def _entitled_in_tenant(
     low, high = interval
     n = len(low)
     times = np.concatenate([low, high, marks])
-    order = np.argsort(times)
+    order = np.argsort(times, kind="stable")  # history mostly comes in order
     place = np.empty(len(times), dtype=np.int64)
     place[order] = np.arange(len(times))
     times = times[order]

@@ -95,12 +95,12 @@ def water_fill(demand: FloatArray, weights: FloatArray, capacity: FloatArray) ->
     """Split capacity by weighted max-min, demand-capped, for many instants at once.
 
     Args:
-        demand: (r, n) GPUs asked for, >= 0.
+        demand: (n, r) GPUs that n tenants ask for at r instants, >= 0.
         weights: (n,) shares, >= 0; a tenant of weight 0 gets only what the others leave.
         capacity: (r,) GPUs.
 
     Returns:
-        (r, n) entitlement E: 0 <= E <= demand, row sums min(capacity, Σ demand).
+        (n, r) entitlement E: 0 <= E <= demand, column sums min(capacity, Σ demand).
 
     Source:
         LTGF.md section 1 (E_i); progressive filling, the water level found by Newton's method on
@@ -108,60 +108,78 @@ def water_fill(demand: FloatArray, weights: FloatArray, capacity: FloatArray) ->
     """
     has_share = weights > 0
     if has_share.all():
-        return np.minimum(demand, water_level(demand, weights, capacity)[:, None] * weights)
+        return np.minimum(demand, weights[:, None] * water_level(demand, weights, capacity))
     entitled = np.zeros_like(demand)
     if has_share.any():
-        entitled[:, has_share] = water_fill(demand[:, has_share], weights[has_share], capacity)
-    left = capacity - entitled.sum(axis=1)
-    rest = demand[:, ~has_share]
+        entitled[has_share] = water_fill(demand[has_share], weights[has_share], capacity)
+    left = capacity - entitled.sum(axis=0)
+    rest = demand[~has_share]
     if rest.any() and (left > 0).any():
-        equal = np.ones(rest.shape[1])
-        entitled[:, ~has_share] = water_fill(rest, equal, np.maximum(left, 0.0))
+        equal = np.ones(len(rest))
+        entitled[~has_share] = water_fill(rest, equal, np.maximum(left, 0.0))
     return entitled
 
 
-#: Rows between two that are solved from scratch; the rows after one start from its level.
-STRIDE = 16
+#: Instants between two that are solved from scratch; those between start from the one before.
+STRIDE = 32
 
 
 def water_level(demand: FloatArray, weights: FloatArray, capacity: FloatArray) -> FloatArray:
-    """Level at which Σ min(demand, level·w) = capacity, per row; inf where demand is smaller.
+    """Level at which Σ min(demand, level·w) = capacity, per instant; inf where demand is smaller.
 
-    demand (r, n), weights (n,) all > 0, capacity (r,). Rows are instants in order: a row starts
-    from its neighbour's level, which changes how long it takes and not what comes out.
+    demand (n, r), weights (n,) all > 0, capacity (r,). The instants are in order, so that most have
+    the same tenants satisfied as one shortly before; this changes how long it takes, no result.
     """
-    level = np.full(len(demand), np.inf)
-    short = demand.sum(axis=1) > capacity
-    if not short.any():
-        return level
-    asked, room = (demand, capacity) if short.all() else (demand[short], capacity[short])
-    empty = room / weights.sum()
-    start = _newton(asked[::STRIDE], weights, room[::STRIDE], empty[::STRIDE])
-    level[short] = _newton(asked, weights, room, np.repeat(start, STRIDE)[: len(room)])
+    level = np.full(demand.shape[1], np.inf)
+    short = np.flatnonzero(demand.sum(axis=0) > capacity)
+    if len(short) == len(level):
+        return _levels(demand, weights, capacity)
+    if len(short):
+        level[short] = _levels(demand.take(short, axis=1), weights, capacity[short])
+    return level
+
+
+def _levels(demand: FloatArray, weights: FloatArray, capacity: FloatArray) -> FloatArray:
+    """Root of f(level) = Σ min(demand, level·w) - capacity, where Σ demand > capacity always.
+
+    With the tenants S satisfied, f is linear: level = (capacity - Σ_S demand) / Σ_notS w. That is
+    the root if exactly the tenants S have demand <= level·w.
+    """
+    total, r = weights.sum(), len(capacity)
+    anchors = demand[:, ::STRIDE]
+    start = _newton(anchors, weights, capacity[::STRIDE], capacity[::STRIDE] / total)
+    satisfied = anchors <= weights[:, None] * start
+    free = total - weights @ satisfied
+    near, start, free = (np.repeat(x, STRIDE, axis=-1)[..., :r] for x in (satisfied, start, free))
+    room = capacity - np.einsum("ij,ij->j", demand, near.astype(np.float64))
+    some = free > total * 1e-12
+    level: FloatArray = np.divide(room, free, out=start.copy(), where=some)
+    off = np.flatnonzero(~some | ((demand <= weights[:, None] * level) != near).any(axis=0))
+    level[off] = _newton(demand.take(off, axis=1), weights, capacity[off], start[off])
     return level
 
 
 def _newton(
     demand: FloatArray, weights: FloatArray, capacity: FloatArray, guess: FloatArray
 ) -> FloatArray:
-    """Root of f(level) = Σ min(demand, level·w) - capacity for rows whose Σ demand > capacity.
+    """The root of `_levels` by Newton's method from a guess.
 
     f is concave: from the right of the root one step lands left of it, and from the left no step
     overshoots, so after the first step each one only adds tenants to the satisfied ones.
     """
     level, total = guess.copy(), weights.sum()
-    rows = np.arange(len(level))
+    left = np.arange(len(level))
     first = True
-    while len(rows):
-        at = level[rows]
-        satisfied = (demand <= at[:, None] * weights).astype(np.float64)
-        free = total - satisfied @ weights
-        room = capacity - np.einsum("ij,ij->i", demand, satisfied)
+    while len(left):
+        at = level[left]
+        satisfied = (demand <= weights[:, None] * at).astype(np.float64)
+        free = total - weights @ satisfied
+        room = capacity - np.einsum("ij,ij->j", demand, satisfied)
         floor = capacity / total if first else at
         better = np.divide(room, free, out=floor.copy(), where=free > total * 1e-12)
         better = np.maximum(better, floor)
-        level[rows] = better
-        moved = np.abs(better - at) > at * 1e-15
-        rows, demand, capacity = rows[moved], demand[moved], capacity[moved]
+        level[left] = better
+        moved = np.flatnonzero(np.abs(better - at) > at * 1e-15)
+        left, demand, capacity = left[moved], demand.take(moved, axis=1), capacity[moved]
         first = False
     return level

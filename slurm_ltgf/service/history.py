@@ -85,9 +85,21 @@ def observe_site(
     if ledger.readonly:
         return accounts, capacity
     ledger.observe_capacity(edges.cluster, now, dict(capacity.by_type()))
+    remember_shards(ledger, edges.cluster, capacity.per_gpu("shard"))
     tenancy = tenancy_of(config, accounts)
     ledger.observe_shares(edges.cluster, now, {t.name: t.weight for t in tenancy.tenants()})
     return accounts, capacity
+
+
+def remember_shards(ledger: Ledger, cluster: str, per_gpu: int) -> None:
+    """Keep how many shards a GPU has, for measuring without Slurm."""
+    if per_gpu != shards_per_gpu(ledger, cluster):
+        ledger.state_set(f"shards_per_gpu {cluster}", str(per_gpu))
+
+
+def shards_per_gpu(ledger: Ledger, cluster: str) -> int:
+    """How many shards a GPU had when the nodes were last seen; 0: not known."""
+    return int(ledger.state_get(f"shards_per_gpu {cluster}") or 0)
 
 
 def _sync_start(watermark: int | None, config: Config, now: int) -> int:

@@ -17,6 +17,7 @@ from slurm_ltgf.core.measure import (
 )
 from slurm_ltgf.core.model import Account, Window
 from slurm_ltgf.errors import UsageError
+from slurm_ltgf.service.history import shards_per_gpu
 from slurm_ltgf.service.terms import pricing_of, tenancy_of, terms_of
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
@@ -71,7 +72,7 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
         tenancy=tenancy_of(config, accounts, question.weights),
         capacity=capacity,
         weights=weights if not config.fairness.weights else [],
-        terms=terms_of(config),
+        terms=terms_of(config, shards_per_gpu=shards_per_gpu(ledger, clusters[0])),
         now=min(window.end, known_until) if known_until is not None else window.end,
         extra_accounts=used if not accounts else (),
         with_jobs=question.jobs,

@@ -53,7 +53,7 @@ def view(
     accounts, capacity = observe_site(edges, ledger, config, now=now, memory=memory)
     priorities = edges.priorities()
     window = _live_window(config, ledger, edges.cluster, now)
-    terms = terms_of(config, capacity)
+    terms = terms_of(config, shards_per_gpu=capacity.per_gpu("shard"))
     tenancy = tenancy_of(config, accounts)
     runs, live = live_runs(ledger.runs(edges.cluster, window), queue, edges.cluster, now=now)
     steps = [

@@ -11,7 +11,6 @@ from slurm_ltgf.core.model import Account
 from slurm_ltgf.core.order import Rules
 from slurm_ltgf.core.tenants import Tenancy
 from slurm_ltgf.errors import ConfigError
-from slurm_ltgf.slurm.nodes import Capacity
 from slurm_ltgf.store.config import Config
 
 
@@ -19,35 +18,40 @@ def tenancy_of(
     config: Config, accounts: Sequence[Account], weights: Mapping[str, float] | None = None
 ) -> Tenancy:
     """The site's tenants by its settings; weights given on the command line beat these."""
+    given = {**config.fairness.weights, **(weights or {})}
     try:
-        return Tenancy(
-            accounts,
-            level=config.fairness.tenant_level,
-            weights={**config.fairness.weights, **(weights or {})},
-            excluded=config.fairness.exclude_accounts,
-        )
+        tenancy = _tenancy(config, accounts, given)
+        if config.fairness.weights_from == "grptres":
+            quotas = {t.name: t.gpu_limit or 0.0 for t in tenancy.tenants()}
+            tenancy = _tenancy(config, accounts, {**quotas, **given})
+        return tenancy
     except ValueError as exc:
         raise ConfigError(f"tenants: {exc}") from exc
 
 
-def pricing_of(config: Config, capacity: Capacity | None = None) -> Pricing:
-    """Worth of GRES by the site's settings, shards per GPU from its nodes where not set."""
-    shards = config.fairness.shards_per_gpu
-    mps = config.fairness.mps_per_gpu
-    if capacity is not None:
-        shards = shards or capacity.per_gpu("shard")
+def _tenancy(config: Config, accounts: Sequence[Account], weights: Mapping[str, float]) -> Tenancy:
+    return Tenancy(
+        accounts,
+        level=config.fairness.tenant_level,
+        weights=weights,
+        excluded=config.fairness.exclude_accounts,
+    )
+
+
+def pricing_of(config: Config, *, shards_per_gpu: int = 0) -> Pricing:
+    """Worth of GRES by the site's settings, shards per GPU as its nodes have it where not set."""
     return Pricing(
         weights=dict(config.fairness.gpu_weights),
-        mps_per_gpu=mps,
-        shards_per_gpu=shards,
+        mps_per_gpu=config.fairness.mps_per_gpu,
+        shards_per_gpu=config.fairness.shards_per_gpu or shards_per_gpu,
         mig_slices=dict(config.fairness.mig_slices),
     )
 
 
-def terms_of(config: Config, capacity: Capacity | None = None) -> Terms:
+def terms_of(config: Config, *, shards_per_gpu: int = 0) -> Terms:
     """How the site measures."""
     return Terms(
-        pricing=pricing_of(config, capacity),
+        pricing=pricing_of(config, shards_per_gpu=shards_per_gpu),
         half_life_s=config.fairness.half_life_s,
         requeued_work_kept=config.fairness.requeued_work == "kept",
     )

@@ -8,6 +8,7 @@ million rows would take longer than everything else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,26 @@ from numpy.typing import NDArray
 from slurm_ltgf.core.model import IntArray
 
 Bytes2D = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
 
 #: The widest piece that can be gathered, and the padding round a block that allows it.
 WIDEST = 64
 _PADDING = b"\n" * WIDEST
+
+
+@cache
+def tail_masks(width: int) -> Flags:
+    """Row k: whether each of `width` bytes is among the last k. (width + 1, width)."""
+    return np.arange(width) >= width - np.arange(width + 1)[:, None]
+
+
+def none_set(flags: Flags) -> Flags:
+    """Rows of (n, multiple of 8) flags of which none is set, eight at a time."""
+    words = np.ascontiguousarray(flags).view(np.uint64).T
+    union = words[0]
+    for word in words[1:]:
+        union = union | word
+    return np.asarray(union == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +62,7 @@ class Cells:
         """Bytes of each cell."""
         return self.ends - self.starts
 
-    def take(self, rows: IntArray | NDArray[np.bool_]) -> Cells:
+    def take(self, rows: IntArray | Flags) -> Cells:
         """Some rows of the column."""
         return Cells(self.text, self.starts[rows], self.ends[rows])
 
@@ -62,6 +79,11 @@ class Cells:
         size = len(self.text) - width + 1
         pieces: NDArray[np.void] = np.ndarray((size,), f"V{width}", self.text, strides=(1,))
         return pieces[places].view(np.uint8).reshape(-1, width)
+
+    def has(self, byte: int, width: int) -> Flags:
+        """Whether `byte` is among the last `width` bytes of each cell."""
+        inside = tail_masks(width)[np.minimum(self.lengths, width)]
+        return ~none_set(np.equal(self.tails(width), byte) & inside)
 
     @staticmethod
     def of(values: list[bytes]) -> Cells:
@@ -85,7 +107,7 @@ class Block:
 
     def column(self, number: int) -> Cells:
         """The cells of a column."""
-        ends = self.marks[number :: self.width]
+        ends = self.marks[number :: self.width].copy()
         if number:
             return Cells(self.text, self.marks[number - 1 :: self.width] + 1, ends)
         starts = np.empty_like(ends)

@@ -112,6 +112,15 @@ class Fairness(Struct, frozen=True, forbid_unknown_fields=True):
             "'lost' or 'kept'",
         ),
     ] = "lost"
+    weights_from: Annotated[
+        Literal["fairshare", "grptres"],
+        _meta(
+            "Where weights come from: accounts' Fairshare, or their GPU quota GrpTRES=gres/gpu=N "
+            "(accounts without one: 0).",
+            "'fairshare' or 'grptres'",
+            "'fairshare' or 'grptres'",
+        ),
+    ] = "fairshare"
     weights: Annotated[
         dict[str, Annotated[float, Meta(ge=0)]],
         _meta(

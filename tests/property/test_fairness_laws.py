@@ -225,7 +225,7 @@ splits = st.integers(1, 6).flatmap(
 @settings(max_examples=200)
 def test_nobody_can_gain_except_from_one_who_has_less(case, capacity):
     demand, weights = np.array(case[0], dtype=float), np.array(case[1], dtype=float)
-    split = water_fill(demand, weights, np.full(len(demand), float(capacity)))
+    split = water_fill(demand.T, weights, np.full(len(demand), float(capacity))).T
     assert (split <= demand + 1e-9).all()
     assert close(split.sum(axis=1), np.minimum(demand.sum(axis=1), capacity))
     level = split / weights

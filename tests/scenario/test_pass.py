@@ -280,3 +280,11 @@ def test_borrowing_counts_for_the_key_credit_and_not_for_share(site, key):
     site.pending(11, "a", 1, submit=H + 500)
     site.pending(12, "b", 1, submit=H + 500)
     assert site.order() == ([12, 11] if key == "credit" else [11, 12])
+
+
+def test_weights_can_be_the_accounts_gpu_quotas(site):
+    site.config = parsed("[fairness]\nweights_from = 'grptres'", "test")
+    site.tenants(a=1, b=1, c=1)
+    site.accounts = [replace(a, gpu_limit={"a": 24.0, "b": 8.0}.get(a.name)) for a in site.accounts]
+    rows = site.tick().view.measurement.fairness.tenants
+    assert [(row.tenant, row.quota_gpus) for row in rows] == [("a", 24), ("b", 8), ("c", 0)]
