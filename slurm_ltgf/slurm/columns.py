@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slurm_ltgf.core.model import UNKNOWN, IntArray, Words
 from slurm_ltgf.slurm import text
-from slurm_ltgf.slurm.cells import WIDEST, Bytes2D, Cells
+from slurm_ltgf.slurm.cells import WIDEST, Bytes2D, Cells, none_set, tail_masks
 from slurm_ltgf.slurm.local_clock import LocalClock
 from slurm_ltgf.slurm.times import SENTINEL
 
@@ -31,9 +31,9 @@ _NINE = np.uint8(9)
 def _number(chars: Bytes2D, lengths: IntArray) -> tuple[IntArray, Mask]:
     """Integers that end at the right edge of (n, 8 or 16) bytes, and whether each is one."""
     width = chars.shape[1]
-    digits = chars - _ZERO
-    digits[np.arange(width) < (width - lengths)[:, None]] = 0
-    good = (digits <= _NINE).all(axis=1) & (lengths > 0) & (lengths <= width)
+    inside = tail_masks(width)[np.clip(lengths, 0, width)]
+    digits = (chars - _ZERO) * inside
+    good = none_set(digits > _NINE) & (lengths > 0) & (lengths <= width)
     pairs = digits[:, 0::2] * np.uint8(10) + digits[:, 1::2]
     fours = pairs[:, 0::2] * np.uint16(100) + pairs[:, 1::2]
     values = fours[:, 0].astype(np.int64)
@@ -98,9 +98,10 @@ def durations(cells: Cells) -> tuple[IntArray, Faults]:
 # Times. A column is ISO in 19 characters or epoch seconds, with a few words ("Unknown") between.
 
 _ISO_CHARS = 19
-_DIGIT_AT = [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]
-_MARK_AT = [4, 7, 10, 13, 16]
-_MARKS = np.frombuffer(b"--T::", dtype=np.uint8)
+_ISO_WIDTH = 24
+#: A time XOR this is its digits' values, and 0 at the marks between them.
+_ISO_ZERO = np.frombuffer(b"0000-00-00T00:00:00".ljust(_ISO_WIDTH, b"\0"), dtype=np.uint8)
+_ISO_MOST = np.array([9 if c == "0" else 0 for c in "0000-00-00T00:00:00"] + [255] * 5, np.uint8)
 _FIRST_YEAR, _LAST_YEAR = 1970, 2105
 
 
@@ -112,7 +113,7 @@ def moments(cells: Cells, clock: LocalClock) -> tuple[IntArray, IntArray, Faults
     iso = cells.lengths == _ISO_CHARS
     first, second = np.zeros(len(cells), np.int64), np.zeros(len(cells), np.int64)
     if iso.any():
-        local, shaped = _local_seconds(cells.heads(_ISO_CHARS))
+        local, shaped = _local_seconds(cells.heads(_ISO_WIDTH))
         iso &= shaped
         first[iso], second[iso] = clock.utc(local[iso])
     rest = ~iso
@@ -131,11 +132,13 @@ def _sane(values: IntArray) -> IntArray:
 
 
 def _local_seconds(chars: Bytes2D) -> tuple[IntArray, Mask]:
-    """Seconds since 1970-01-01T00:00:00 of local ISO times, (n, 19), and whether each is one."""
-    digits = chars[:, _DIGIT_AT] - _ZERO
-    good = (digits <= _NINE).all(axis=1) & (chars[:, _MARK_AT] == _MARKS).all(axis=1)
-    pairs = (digits[:, 0::2] * np.uint8(10) + digits[:, 1::2]).T.astype(np.int64)
-    century, year, month, day, hour, minute, second = pairs
+    """Seconds since 1970-01-01 on local clocks, and whether each is one. chars: (n, 24)."""
+    digits = chars ^ _ISO_ZERO
+    good = none_set(digits > _ISO_MOST)
+    century, year, month, day, hour, minute, second = (
+        (digits[:, i] * np.uint8(10) + digits[:, i + 1]).astype(np.int64)
+        for i in (0, 2, 5, 8, 11, 14, 17)
+    )
     good &= (hour < 24) & (minute < 60) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
     place = ((century * 100 + year - _FIRST_YEAR) * 12 + month - 1) * 31 + day - 1
     calendar = _calendar()
@@ -217,8 +220,9 @@ class Vocabulary:
 
     def _met(self, codes: NDArray[np.int32], packed: NDArray[np.uint64]) -> Mask:
         """Whether the texts of these codes are these, byte for byte."""
-        same = (self._packed[codes, : packed.shape[1]] == packed).all(axis=1)
-        met: Mask = (codes >= 0) & same & (packed[:, 0] <= WIDEST)
+        met: Mask = (codes >= 0) & (packed[:, 0] <= WIDEST)
+        for known, word in zip(self._packed.T, packed.T, strict=False):
+            met &= known[codes] == word
         return met
 
     def _code(self, cells: Cells, row: int, packed: NDArray[np.uint64], slot: int) -> int:
@@ -258,7 +262,9 @@ def _end_masks() -> NDArray[np.uint64]:
 
 
 def _slots(packed: NDArray[np.uint64]) -> NDArray[np.int64]:
-    hashed = (packed * _FACTORS[: packed.shape[1]]).sum(axis=1, dtype=np.uint64)
+    hashed = np.zeros(len(packed), dtype=np.uint64)
+    for word, factor in zip(packed.T, _FACTORS, strict=False):
+        hashed += word * factor
     slots: NDArray[np.int64] = (hashed >> np.uint64(64 - _SLOT_BITS)).astype(np.int64)
     return slots
 

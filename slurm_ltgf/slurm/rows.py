@@ -136,7 +136,8 @@ class Table:
 
     def read(self, block: Block) -> Rows:
         """Read rows of the header's width; steps are dropped."""
-        kept = ~_has_dot(block.column(self._at.get("jobid", self._at.get("jobidraw", 0))))
+        ids = block.column(self._at[self.has("jobid", "jobidraw")])
+        kept = ~ids.has(ord("."), _STEP_ID_BYTES)
         lines = block.lines if kept.all() else block.lines[kept]
         read = _Reading(self, self._cells(block, kept), len(lines))
         runs, faults = as_runs(read.raw_runs(), now=self._site.now)
@@ -170,13 +171,6 @@ class Table:
     def reader(self, field: str) -> tuple[str, Vocabulary] | None:
         """Column and reader of a field, None if no column gives it."""
         return self._readers.get(field)
-
-
-def _has_dot(cells: Cells) -> NDArray[np.bool_]:
-    """Whether each cell holds a '.': an id of a step."""
-    inside = np.arange(-_STEP_ID_BYTES, 0) >= -cells.lengths[:, None]
-    dots = (cells.tails(_STEP_ID_BYTES) == ord(".")) & inside
-    return np.asarray(dots.any(axis=1), dtype=bool)
 
 
 class _Reading:

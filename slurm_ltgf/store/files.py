@@ -48,6 +48,16 @@ def replace_bytes(path: Path | str, content: bytes, *, mode: int = 0o644) -> Non
         raise FileError(f"{path}: cannot write: {exc.strerror}") from exc
 
 
+def give_to_owner_of_directory(path: Path) -> None:
+    """As root: let a new file belong to whom its directory does.
+
+    The daemon runs as SlurmUser; what root makes by hand in its directory must not lock it out.
+    """
+    if os.geteuid() == 0:
+        directory = path.parent.stat()
+        os.chown(path, directory.st_uid, directory.st_gid)
+
+
 @contextmanager
 def lock(path: Path | str) -> Iterator[None]:
     """Hold the lock file for the time of a block; the kernel lets go of it if we are killed.
@@ -57,8 +67,11 @@ def lock(path: Path | str) -> Iterator[None]:
         FileError: the lock file cannot be made.
     """
     path = Path(path)
+    is_new = not path.exists()
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if is_new:
+            give_to_owner_of_directory(path)
     except OSError as exc:
         raise FileError(f"{path}: cannot lock: {exc.strerror}") from exc
     # The file is never removed: a lock on an unlinked file excludes nobody.

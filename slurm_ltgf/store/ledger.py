@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_ltgf.errors import LedgerError
+from slurm_ltgf.store.files import give_to_owner_of_directory
 from slurm_ltgf.store.ledger_history import History, Holdings, OpenRuns, StoreCounts
 from slurm_ltgf.store.ledger_records import AuditEntry, Step
 from slurm_ltgf.store.ledger_schema import APPLICATION_ID, MIGRATIONS, VERSION, Row
@@ -81,6 +82,7 @@ class _File:
             if not self._path.exists():
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o640))
                 self._path.chmod(0o640)
+                give_to_owner_of_directory(self._path)
         except OSError as exc:
             raise LedgerError(f"{self._path}: cannot make the ledger: {exc.strerror}") from exc
         self._connect("mode=rw")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm_ltgf.store.files import FileError, LockHeldError, lock, replace_bytes, replace_text
+from slurm_ltgf.store.ledger import Ledger
 
 FORK = multiprocessing.get_context("fork")
 
@@ -112,3 +113,13 @@ def test_killed_at_any_moment_the_file_is_whole(tmp_path: Path) -> None:
         child.kill()
         child.join()
         assert len(set(path.read_text())) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_makes_belongs_to_the_directorys_owner(tmp_path):
+    os.chown(tmp_path, 65534, 65534)
+    with lock(tmp_path / "lock"), Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.state_set("key", "value")
+        owners = {path.name: path.stat().st_uid for path in tmp_path.iterdir()}
+    assert owners.keys() >= {"lock", "ledger.db", "ledger.db-wal"}
+    assert set(owners.values()) == {65534}
