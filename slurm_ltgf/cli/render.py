@@ -57,8 +57,11 @@ def gpus(value: Cell) -> str:
 
 
 def hours(value: Cell) -> str:
-    """GPU-seconds as GPU-hours."""
-    return "-" if value is None else f"{value / 3600:.2f}"
+    """GPU-seconds as GPU-hours; the more digits the fewer there are."""
+    if value is None:
+        return "-"
+    in_hours = value / 3600
+    return f"{in_hours:.{1 if in_hours >= 1000 else 2 if in_hours >= 10 else 4}f}"
 
 
 def duration(seconds: Cell) -> str:

@@ -51,47 +51,48 @@ def view(
     A ledger opened for reading is read only.
     """
     accounts, capacity = observe_site(edges, ledger, config, now=now, memory=memory)
-    priorities = edges.priorities()
-    window = _live_window(config, ledger, edges.cluster, now)
     terms = terms_of(config, shards_per_gpu=capacity.per_gpu("shard"))
-    tenancy = tenancy_of(config, accounts)
+    window = _live_window(config, ledger, edges.cluster, now)
     runs, live = live_runs(ledger.runs(edges.cluster, window), queue, edges.cluster, now=now)
-    steps = [
-        CapacityStep(s.time, s.values) for s in ledger.capacity(edges.cluster, window) if s.values
-    ]
-    steps.append(CapacityStep(now, capacity.by_type()))
     measurement = measure(
         runs,
         window,
-        tenancy=tenancy,
-        capacity=_given_capacity(config, window) or steps,
+        tenancy=tenancy_of(config, accounts),
+        capacity=_capacity_steps(ledger, config, edges.cluster, window, capacity),
         terms=terms,
         now=now,
         live=live,
         extra_accounts={job.account for job in queue.jobs},
         with_jobs=True,
     )
-    managed = [
-        job
-        for job in queue.pending
-        if _is_managed(job, config) and measurement.tenant_of[job.account] in measurement.tenants
-    ]
-    tasks = demand_tasks(queue.jobs, now)
-    factors = {job.job_id: _factor(job, priorities, ledger) for job in managed}
-    jobs = tuple(
-        _pending(
-            job,
-            measurement,
-            terms.pricing,
-            site_factor=factors[job.job_id],
-            tasks=tasks[job.job_id],
-        )
-        for job in managed
-        if not job.is_held and job.job_id not in priorities.frozen
-    )
+    managed = [job for job in queue.pending if _is_managed(job, config, measurement)]
+    priorities = edges.priorities()
+    jobs = _waiting(queue, managed, measurement, terms.pricing, priorities, ledger, now=now)
     holds = tuple(_hold(job, measurement, terms.pricing) for job in queue.holding)
+    return View(
+        now=now,
+        queue=queue,
+        capacity=capacity,
+        measurement=measurement,
+        jobs=jobs,
+        holds=holds,
+        plan=_decided(jobs, holds, measurement, config, now=now),
+        held=tuple(job for job in managed if job.is_held),
+        frozen=priorities.frozen,
+        notes=_view_notes(measurement, queue, capacity),
+    )
+
+
+def _decided(
+    jobs: tuple[PendingJob, ...],
+    holds: tuple[Hold, ...],
+    measurement: Measurement,
+    config: Config,
+    *,
+    now: int,
+) -> Plan:
     supply = measurement.supply
-    decided = plan(
+    return plan(
         jobs,
         holds,
         measurement.fairness.tenants,
@@ -102,17 +103,30 @@ def view(
         now=now,
         rho=measurement.jobs.rho_by_job_id() if measurement.jobs is not None else {},
     )
-    return View(
-        now=now,
-        queue=queue,
-        capacity=capacity,
-        measurement=measurement,
-        jobs=jobs,
-        holds=holds,
-        plan=decided,
-        held=tuple(job for job in managed if job.is_held),
-        frozen=priorities.frozen,
-        notes=_view_notes(measurement, queue, capacity),
+
+
+def _waiting(
+    queue: Queue,
+    managed: list[QueueJob],
+    measurement: Measurement,
+    pricing: Pricing,
+    priorities: Priorities,
+    ledger: Ledger,
+    *,
+    now: int,
+) -> tuple[PendingJob, ...]:
+    """The records to order: neither held nor frozen by a priority that was set by hand."""
+    tasks = demand_tasks(queue.jobs, now)
+    return tuple(
+        _pending(
+            job,
+            measurement,
+            pricing,
+            site_factor=_factor(job, priorities, ledger),
+            tasks=tasks[job.job_id],
+        )
+        for job in managed
+        if not job.is_held and job.job_id not in priorities.frozen
     )
 
 
@@ -181,14 +195,22 @@ def _live_window(config: Config, ledger: Ledger, cluster: str, now: int) -> Wind
     return Window(now - 1 if first is None else min(first, now - 1), now)
 
 
-def _given_capacity(config: Config, window: Window) -> list[CapacityStep]:
-    given = config.fairness.capacity_gpus
-    return [CapacityStep(window.start, {"": given})] if given else []
+def _capacity_steps(
+    ledger: Ledger, config: Config, cluster: str, window: Window, capacity: Capacity
+) -> list[CapacityStep]:
+    """What the settings say, else what was observed and what is there now."""
+    if config.fairness.capacity_gpus:
+        return [CapacityStep(window.start, {"": config.fairness.capacity_gpus})]
+    observed = ledger.capacity(cluster, window)
+    steps = [CapacityStep(step.time, step.values) for step in observed if step.values]
+    return [*steps, CapacityStep(window.end, capacity.by_type())]
 
 
-def _is_managed(job: QueueJob, config: Config) -> bool:
+def _is_managed(job: QueueJob, config: Config, measurement: Measurement) -> bool:
+    """Whether the order is ours: a tenant's job in one of the site's partitions."""
     wanted = config.site.partitions
-    return not wanted or bool(set(job.partition.split(",")) & set(wanted))
+    here = not wanted or bool(set(job.partition.split(",")) & set(wanted))
+    return here and measurement.tenant_of[job.account] in measurement.tenants
 
 
 def _pending(

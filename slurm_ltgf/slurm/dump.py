@@ -27,7 +27,7 @@ from slurm_ltgf.slurm.header import INNER_NEWLINE, Header, read_header
 from slurm_ltgf.slurm.mend import Line, mend
 from slurm_ltgf.slurm.rows import Rows, Site, Table
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 _HEAD_BYTES = 1 << 16
 #: A block of packed data may unpack to many times its size.
 _PACKED_BYTES = 1 << 19
