@@ -16,7 +16,7 @@ from typing import Any
 from slurm_ltgf.core.model import UNKNOWN, Batch, Run, Runs, Skipped
 from slurm_ltgf.errors import ConfigError, SlurmUnavailable
 from slurm_ltgf.slurm import text
-from slurm_ltgf.slurm.rows import UNKNOWN_GRES, as_runs
+from slurm_ltgf.slurm.records import UNKNOWN_GRES, as_runs
 
 
 class PyslurmReader:

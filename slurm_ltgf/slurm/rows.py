@@ -1,13 +1,9 @@
-"""What sacct's columns mean: cells of a table -> `Runs`, and the rules that hold for any source.
-
-The rules (`as_runs`) are shared by the text, JSON and PySlurm readers, so that the same job gives
-the same record whichever way it was read.
-"""
+"""A table of sacct: its columns' meaning, and its cells -> `Runs`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import tzinfo
 
 import numpy as np
@@ -17,14 +13,10 @@ from slurm_ltgf.core.model import UNKNOWN, IntArray, Runs, Skipped, Words
 from slurm_ltgf.errors import InputError
 from slurm_ltgf.slurm import columns, text
 from slurm_ltgf.slurm.cells import Block, Cells
-from slurm_ltgf.slurm.columns import Faults, Vocabulary
+from slurm_ltgf.slurm.columns import Faults
 from slurm_ltgf.slurm.local_clock import LocalClock
-
-#: AllocTRES of a job that ran, but was not recorded: its GPUs are not known, which is not 0.
-UNKNOWN_GRES = "?"
-
-#: States of a run that has started and not ended, whatever its End says.
-_OPEN = ("RUNNING", "SUSPENDED")
+from slurm_ltgf.slurm.records import UNKNOWN_GRES, as_runs
+from slurm_ltgf.slurm.vocabulary import Vocabulary
 
 #: Long enough for 67108863_4000000.interactive.
 _STEP_ID_BYTES = 32
@@ -284,92 +276,3 @@ def _agreeing(
         best_start[fits], best_end[fits] = start[s][fits], end[e][fits]
         open_ &= ~fits
     return best_start, best_end
-
-
-def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
-    """Settle what sacct leaves open, by rules that are the same for every source.
-
-    A run that never started has no start and no use. One that is open has no end. What is
-    missing of start, end and elapsed follows from the others: elapsed = end - start - suspended.
-    Where all three are there and disagree, they are left as they are. A resized job has a record
-    for each size (see `_resized`).
-
-    Args:
-        raw: as read; gres UNKNOWN_GRES where the source has no list at all.
-        now: epoch seconds UTC; the elapsed time of an open run that does not tell its own.
-
-    Returns:
-        the runs, and row -> why it is no run.
-    """
-    start, end, elapsed = raw.start.copy(), raw.end.copy(), raw.elapsed_s.copy()
-    ran = (start != UNKNOWN) & (end != UNKNOWN) & (elapsed > 0)  # whatever the state says
-    pending = _in_state(raw.state, ("PENDING",)) & ~ran
-    open_ = pending | _in_state(raw.state, _OPEN)
-    start[pending], end[open_], elapsed[pending] = UNKNOWN, UNKNOWN, 0
-    start, elapsed = _resized(raw.submit, start, end, elapsed)
-    started = start != UNKNOWN
-    told = elapsed != UNKNOWN
-    until = np.where(end != UNKNOWN, end, now)
-    elapsed = np.where(told, elapsed, np.maximum(until - start - raw.suspended_s, 0))
-    faults = dict.fromkeys(
-        np.flatnonzero(~started & told & (elapsed > 0)).tolist(),
-        "start: not known, but the job ran",
-    )
-    elapsed[~started] = 0
-    closed = started & (end == UNKNOWN) & ~open_ & told & _known(raw.state)
-    end = np.where(closed, start + elapsed + raw.suspended_s, end)
-    runs = replace(
-        raw,
-        submit=_first_known(raw.submit, raw.eligible, start),
-        eligible=raw.eligible,
-        start=start,
-        end=end,
-        elapsed_s=elapsed,
-        gres=_known_if_unused(raw.gres, elapsed),
-    )
-    return runs, faults
-
-
-def _resized(
-    submit: IntArray, start: IntArray, end: IntArray, elapsed: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Start and elapsed of records that begin when a running job was resized.
-
-    Slurm closes the old record (state RESIZING) and opens one whose Submit is the moment of the
-    change. In 22.05 its Start and Elapsed are still the whole job's: charged as they stand, the
-    time before the change would count twice. 24.11 writes that moment as Start too. No other job
-    starts before it was submitted.
-    """
-    before = np.where((start != UNKNOWN) & (submit != UNKNOWN), submit - start, 0)
-    before[(before < 0) | ((end != UNKNOWN) & (submit > end))] = 0
-    later = (before > 0) & (elapsed != UNKNOWN)
-    return start + before, np.where(later, np.maximum(elapsed - before, 0), elapsed)
-
-
-def _in_state(state: Words, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    return _flags(state, lambda name: name in names)
-
-
-def _known(state: Words) -> NDArray[np.bool_]:
-    return _flags(state, bool)
-
-
-def _flags(words: Words, test: Callable[[str], bool]) -> NDArray[np.bool_]:
-    flags: NDArray[np.bool_] = np.array([test(name) for name in words.names], dtype=bool)
-    return flags[words.codes] if len(words.names) else np.zeros(len(words), dtype=bool)
-
-
-def _first_known(*columns_: IntArray) -> IntArray:
-    best = columns_[0]
-    for other in columns_[1:]:
-        best = np.where(best == UNKNOWN, other, best)
-    return best
-
-
-def _known_if_unused(gres: Words, elapsed: IntArray) -> Words:
-    """A run of no seconds used nothing, also if nothing was recorded."""
-    if UNKNOWN_GRES not in gres.names:
-        return gres
-    names = (*gres.names, "") if "" not in gres.names else gres.names
-    unused = (gres.codes == names.index(UNKNOWN_GRES)) & (elapsed <= 0)
-    return Words(np.where(unused, np.int32(names.index("")), gres.codes).astype(np.int32), names)

@@ -16,7 +16,8 @@ import numpy as np
 from slurm_ltgf.core.model import NO_LIMIT, UNKNOWN, Batch, Run, Runs, Skipped
 from slurm_ltgf.errors import InputError
 from slurm_ltgf.slurm import text
-from slurm_ltgf.slurm.rows import UNKNOWN_GRES, Site, as_runs
+from slurm_ltgf.slurm.records import UNKNOWN_GRES, as_runs
+from slurm_ltgf.slurm.rows import Site
 from slurm_ltgf.slurm.times import SENTINEL
 
 T = TypeVar("T")

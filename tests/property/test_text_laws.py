@@ -16,6 +16,7 @@ from slurm_ltgf.errors import InputError
 from slurm_ltgf.slurm import columns, dump, text
 from slurm_ltgf.slurm.cells import Cells
 from slurm_ltgf.slurm.local_clock import LocalClock
+from slurm_ltgf.slurm.vocabulary import Vocabulary
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]
 EPOCHS = st.integers(min_value=86400, max_value=4_000_000_000)
@@ -172,7 +173,7 @@ def test_a_column_of_job_ids(values):
 @given(st.lists(st.lists(st.binary(max_size=80), min_size=1), min_size=1, max_size=3))
 @example([[b"", b"\0", b"\0\0", b"a", b"a\0"], [b"x" * 64, b"x" * 65, b"x" * 64 + b"y"]])
 def test_a_column_of_text(blocks):
-    vocabulary = columns.Vocabulary(str)
+    vocabulary = Vocabulary(str)
     for cells in blocks:
         words, faults = vocabulary.words(Cells.of(cells))
         assert not faults
