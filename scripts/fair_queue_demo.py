@@ -51,7 +51,6 @@ CONTENDED_S = 45
 SETTINGS = f"""\
 [site]
 ledger = "{STATE}/ltgf/ledger.db"
-run_dir = "{STATE}/ltgf"
 [fairness]
 window = "10min"
 [queue]

@@ -100,7 +100,8 @@ class App:
             return PyslurmReader(cluster)
         from slurm_ltgf.slurm.history import SacctReader
 
-        return SacctReader(cluster, slice_s=self.config.daemon.slice_s)
+        daemon = self.config.daemon
+        return SacctReader(cluster, slice_s=daemon.slice_s, timeout_s=daemon.command_timeout_s)
 
 
 def tracked(site: Site) -> str:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from slurm_ltgf.cli.app import App
 from slurm_ltgf.cli.tick import line
+
+if TYPE_CHECKING:
+    from slurm_ltgf.daemon import Notifier
+
+log = logging.getLogger("ltgf")
 
 
 @click.command("daemon")
@@ -32,7 +39,8 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
     _log_to_stderr(app.verbose)
     settings = app.config.daemon
     stop = Stop().listen()
-    site = _Site(app, stop, passes)
+    notifier = Notifier(os.environ)
+    site = _Site(app, stop, passes, notifier)
     last: list[Arrivals] = []
 
     def has_newcomers() -> bool:
@@ -49,14 +57,16 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
             rhythm=Rhythm(settings.interval_s, settings.arrivals_s, settings.retry_max_s),
             stop=stop,
             clock=time.monotonic,
-            notifier=Notifier(os.environ),
+            notifier=notifier,
         )
 
 
 class _Site:
     """What the daemon keeps between passes: the open ledger, the edges, and spare answers."""
 
-    def __init__(self, app: App, stop: object, passes: int | None) -> None:
+    def __init__(
+        self, app: App, stop: threading.Event, passes: int | None, notifier: Notifier
+    ) -> None:
         from slurm_ltgf.service.edges import Memory
 
         self._app = app
@@ -65,6 +75,8 @@ class _Site:
         self._memory = Memory()
         self._ledger = app.ledger(readonly=False)
         self._pruned_at = 0.0
+        self._notifier = notifier
+        self._degraded = False
 
     def one_pass(self) -> str:
         """Do a pass; the log line."""
@@ -72,13 +84,30 @@ class _Site:
 
         began = time.monotonic()
         edges = self._app.edges()
-        done = tick(edges, self._ledger, self._app.config, clock=time.time, memory=self._memory)
+        done = tick(
+            edges,
+            self._ledger,
+            self._app.config,
+            clock=time.time,
+            memory=self._memory,
+            progress=lambda _: self._notifier.say("WATCHDOG=1"),
+        )
+        self._tell_database(done.synced.degraded)
         self._prune()
         if self._left is not None:
             self._left -= 1
             if self._left <= 0:
-                self._stop.set()  # type: ignore[attr-defined]
+                self._stop.set()
         return line(done, time.monotonic() - began)
+
+    def _tell_database(self, reason: str) -> None:
+        """Say once that slurmdbd is away, and once that it is back."""
+        if bool(reason) != self._degraded:
+            if reason:
+                log.warning("%s; going on with the ledger and the queue until it answers", reason)
+            else:
+                log.warning("slurmdbd answers again")
+        self._degraded = bool(reason)
 
     def _prune(self) -> None:
         """Once a day: drop what is too old of the audit log."""

@@ -122,8 +122,20 @@ def _said(why: Explanation, record: QueueJob, seen: View) -> list[str]:
             "whole time limit, sooner if they end sooner or it fits in between."
         )
     elif why.turn.job.demand:
-        said.append("No time can be told for its turn: running jobs before it have no time limit.")
+        said.append(_no_turn(why, seen))
     return said
+
+
+def _no_turn(why: Explanation, seen: View) -> str:
+    asked = sum(row.gpus for row in why.ahead) + why.turn.job.gpus * why.turn.job.tasks
+    supply = seen.measurement.supply
+    there = float(supply.capacity[-1]) if supply is not None else 0.0
+    if asked > there:
+        return (
+            f"No time can be told for its turn: {asked:.4g} GPUs are asked for up to it and "
+            f"{there:.4g} are in service, so jobs before it must start and end first."
+        )
+    return "No time can be told for its turn: running jobs have no time limit."
 
 
 def _running(seen: View, record: QueueJob) -> list[str]:

@@ -73,7 +73,7 @@ def look(app: App) -> View:
     try:
         with app.ledger(readonly=False) as ledger:
             try:
-                sync(edges, ledger, app.config, now=now())
+                sync(edges, ledger, app.config, now=now(), queue=queue)
             except SlurmUnavailable as exc:
                 render.note(f"note: history is as of the last sync: {exc}")
             return view(edges, ledger, app.config, queue=queue, now=now())

@@ -59,14 +59,16 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 
 def _live(app: App, given: dict[str, Any]) -> dict[str, Any]:
-    from slurm_ltgf.service.history import observe_site, sync
+    from slurm_ltgf.service.history import sync
+    from slurm_ltgf.service.observed import observe_site
 
     if given["endtime"] or given["cluster"] or given["timezone"]:
         raise UsageError("-E, -M and --timezone are for --from-file and --print-command")
     start = options.moment(given["starttime"], now())
     edges = app.edges()
     with app.ledger(readonly=False) as ledger, _progress("reading sacct") as told:
-        done = sync(edges, ledger, app.config, now=now(), start=start, progress=told)
+        queue = edges.queue()
+        done = sync(edges, ledger, app.config, now=now(), queue=queue, start=start, progress=told)
         observe_site(edges, ledger, app.config, now=now())
         skipped, total = ledger.skipped(f"sacct {edges.cluster}"), done.counts.skipped
     return _report(

@@ -68,8 +68,17 @@ def command(ctx: click.Context, /, *, dry_run: bool, undo: bool, json_: bool) ->
             "The queue as this pass would have it; nothing was written", BEFORE_AFTER, rows
         )
     click.echo(line(done, took_s))
-    for text in [*done.view.notes, *[f"job {r.job_id}: {r.reason}" for r in done.result.refused]]:
+    for text in _remarks(done):
         click.echo(f"note: {render.clean(text)}")
+
+
+def _remarks(done: Pass) -> list[str]:
+    degraded = done.synced.degraded
+    return [
+        *([f"history is as of the last sync: {degraded}"] if degraded else []),
+        *done.view.notes,
+        *[f"job {refusal.job_id}: {refusal.reason}" for refusal in done.result.refused],
+    ]
 
 
 def _undo(app: App, *, json_: bool) -> None:
@@ -123,7 +132,7 @@ def line(done: Pass, took_s: float) -> str:
     values = summary(done, took_s)
     degraded = values.pop("degraded")
     shown = " ".join(f"{key}={_short(value)}" for key, value in values.items())
-    return shown + (f" degraded: {degraded}" if degraded else "")
+    return shown + (" degraded=slurmdbd" if degraded else "")
 
 
 def _short(value: Any) -> str:

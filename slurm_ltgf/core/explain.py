@@ -117,7 +117,7 @@ def _place(turn: Turn, of: int, ahead: Sequence[Ahead]) -> str:
     gpus = sum(row.gpus for row in ahead)
     if not ahead:
         return f"Job {turn.job.shown_id} is the next to go, of {of} pending."
-    names = ", ".join(f"{row.tenant} {row.gpus:.4g} GPUs in {row.jobs} jobs" for row in ahead[:5])
+    names = ", ".join(f"{row.tenant} {row.gpus:.4g} GPUs in {_jobs(row.jobs)}" for row in ahead[:5])
     return (
         f"Job {turn.job.shown_id} is number {turn.rank + 1} of {of} pending; "
         f"{gpus:.4g} GPUs are asked for before it ({names})."
@@ -150,11 +150,11 @@ def _tag(turn: Turn, plan: Plan, rules: Rules) -> str:
 def _against(own: TenantIndex, other: TenantIndex) -> str:
     if other.credit is None or own.credit is None:
         return f"{other.tenant} goes before it."
+    theirs, ours = f"{other.credit:.2%}", f"{own.credit:.2%}"
+    if theirs == ours:
+        return f"{other.tenant} has had {theirs} of its quota, as much as {own.tenant}."
     less = "less" if other.credit < own.credit else "more"
-    return (
-        f"{other.tenant} has had {other.credit:.1%} of its quota, {less} than "
-        f"{own.tenant}'s {own.credit:.1%}."
-    )
+    return f"{other.tenant} has had {theirs} of its quota, {less} than {own.tenant}'s {ours}."
 
 
 def _what_would_help(
@@ -164,8 +164,8 @@ def _what_would_help(
     own_ahead = next((row for row in ahead if row.tenant == turn.job.tenant), None)
     if own_ahead is not None and alone < turn.rank:
         said.append(
-            f"{own_ahead.jobs} of its own tenant's jobs ({own_ahead.gpus:.4g} GPUs) go before it; "
-            f"without them it would be number {alone + 1}."
+            f"Before it come {_jobs(own_ahead.jobs)} of its own tenant ({own_ahead.gpus:.4g} "
+            f"GPUs); without them it would be number {alone + 1}."
         )
     standing = plan.standings[turn.job.tenant]
     if ahead and standing.due_gpu_s > 0 and not math.isinf(turn.tag):
@@ -176,6 +176,10 @@ def _what_would_help(
             "leaves the window."
         )
     return said
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
 
 
 def _hours(seconds: float) -> str:

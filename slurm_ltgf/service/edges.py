@@ -34,10 +34,20 @@ class Edges:
 
 
 @dataclass(slots=True)
+class Outage:
+    """An outage of slurmdbd: how often it was tried in vain, when to try again, what it said."""
+
+    attempts: int = 0
+    retry_at: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
 class Memory:
     """What a daemon may remember between passes to spare Slurm; none of it is needed."""
 
     accounts: tuple[int, list[Account]] | None = None
     persisted_at: int = 0
     late_at: int = 0
+    database: Outage = field(default_factory=Outage)
     open_runs: frozenset[tuple[int, int, int]] = field(default_factory=frozenset)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from slurm_ltgf.core.model import UNKNOWN, Account, Batch, Runs, Window
-from slurm_ltgf.errors import SlurmUnavailable
+import numpy as np
+
+from slurm_ltgf.core.model import UNKNOWN, Batch, Runs, Window
 from slurm_ltgf.service.edges import Edges, Memory
-from slurm_ltgf.service.terms import tenancy_of
-from slurm_ltgf.slurm.nodes import Capacity
+from slurm_ltgf.slurm.queue import Queue, demand_tasks
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger, StoreCounts
 
@@ -38,6 +38,7 @@ def sync(
     config: Config,
     *,
     now: int,
+    queue: Queue | None = None,
     start: int | None = None,
     progress: Callable[[Batch], object] | None = None,
     memory: Memory | None = None,
@@ -45,6 +46,8 @@ def sync(
     """Read new history into the ledger.
 
     Args:
+        queue: slurmctld's, as just read: it knows which waiting jobs are held, depend on others or
+            are beyond their array's throttle, and so no demand; sacct does not.
         start: read from here on; default: the watermark less `daemon.overlap`, for records that
             arrive late, and as far back as the oldest open run that sacct no longer lists.
         memory: when nothing is new in what this daemon saw last time, nothing is written.
@@ -56,6 +59,9 @@ def sync(
     first = start if start is not None else _sync_start(watermark, config, now)
     first = min(first, now - 1)
     batches: Iterable[Batch] = edges.reader.read(first, now)
+    if queue is not None:
+        tasks = demand_tasks(queue.jobs, now)
+        batches = (replace(batch, runs=_as_demand(batch.runs, tasks)) for batch in batches)
     if start is None and watermark is not None:
         recent = list(batches)
         recent += _late(edges, ledger, recent, first=first, now=now, memory=memory)
@@ -76,37 +82,21 @@ def sync(
     return Synced(counts, first, now)
 
 
-def observe_site(
-    edges: Edges, ledger: Ledger, config: Config, *, now: int, memory: Memory | None = None
-) -> tuple[list[Account], Capacity]:
-    """Read accounts and nodes; note in the ledger what changed."""
-    capacity = edges.capacity()
-    accounts = _accounts(edges, ledger, config, now=now, memory=memory)
-    if ledger.readonly:
-        return accounts, capacity
-    ledger.observe_capacity(edges.cluster, now, dict(capacity.by_type()))
-    remember_shards(ledger, edges.cluster, capacity.per_gpu("shard"))
-    tenancy = tenancy_of(config, accounts)
-    ledger.observe_shares(edges.cluster, now, {t.name: t.weight for t in tenancy.tenants()})
-    return accounts, capacity
-
-
-def remember_shards(ledger: Ledger, cluster: str, per_gpu: int) -> None:
-    """Keep how many shards a GPU has, for measuring without Slurm."""
-    if per_gpu != shards_per_gpu(ledger, cluster):
-        ledger.state_set(f"shards_per_gpu {cluster}", str(per_gpu))
-
-
-def shards_per_gpu(ledger: Ledger, cluster: str) -> int:
-    """How many shards a GPU had when the nodes were last seen; 0: not known."""
-    return int(ledger.state_get(f"shards_per_gpu {cluster}") or 0)
-
-
 def _sync_start(watermark: int | None, config: Config, now: int) -> int:
     if watermark is not None:
         return min(watermark, now) - config.daemon.overlap_s
     window = config.fairness.window_s
     return now - int(window if window < math.inf else FIRST_SYNC_S)
+
+
+def _as_demand(runs: Runs, tasks: Mapping[int, int]) -> Runs:
+    """The runs, those that wait only as far as they are demand now."""
+    waits = (runs.end == UNKNOWN) & (runs.start == UNKNOWN)
+    if not waits.any():
+        return runs
+    asked = np.array([tasks.get(job, 0) for job in runs.job_id.tolist()], dtype=np.int64)
+    kept = ~waits | (asked > 0)
+    return replace(runs, tasks=np.where(waits, asked, runs.tasks)).take(kept)
 
 
 def _late(
@@ -180,25 +170,3 @@ def _no_news(
 def _outcomes(runs: Runs) -> set[tuple[int, ...]]:
     columns = (runs.job_id, runs.submit, runs.start, runs.end, runs.elapsed_s)
     return set(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _accounts(
-    edges: Edges, ledger: Ledger, config: Config, *, now: int, memory: Memory | None
-) -> list[Account]:
-    if memory is not None and memory.accounts is not None:
-        read_at, accounts = memory.accounts
-        if now - read_at < config.daemon.associations_every_s:
-            return accounts
-    try:
-        accounts = edges.accounts()
-    except SlurmUnavailable:
-        accounts = ledger.accounts(edges.cluster)
-        if not accounts:
-            raise
-        return accounts
-    known = ledger.accounts(edges.cluster)
-    if not ledger.readonly and sorted(accounts, key=lambda a: a.name) != known:
-        ledger.set_accounts(edges.cluster, accounts, time=now)
-    if memory is not None:
-        memory.accounts = (now, accounts)
-    return accounts

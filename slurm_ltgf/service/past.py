@@ -11,19 +11,15 @@ from datetime import UTC, datetime
 from slurm_ltgf.core.measure import (
     CapacityStep,
     Measurement,
-    WeightStep,
     measure,
     weighted_gpus,
 )
 from slurm_ltgf.core.model import Account, Window
 from slurm_ltgf.errors import UsageError
-from slurm_ltgf.service.history import shards_per_gpu
+from slurm_ltgf.service.observed import capacity_steps, shards_per_gpu, weight_steps
 from slurm_ltgf.service.terms import pricing_of, tenancy_of, terms_of
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
-
-#: Later than every observation.
-LAST = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +61,14 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
     accounts = _merged_accounts(ledger, clusters)
     used = {name for cluster in clusters for name in accounts_of_dumps(ledger, cluster)}
     capacity = _capacity_steps(ledger, config, question, clusters, window)
-    weights = [] if question.weights or len(clusters) > 1 else _weight_steps(ledger, clusters[0])
+    alone = len(clusters) == 1 and not question.weights
+    weights = weight_steps(ledger, clusters[0], window) if alone else []
     measurement = measure(
         runs,
         window,
         tenancy=tenancy_of(config, accounts, question.weights),
         capacity=capacity,
-        weights=weights if not config.fairness.weights else [],
+        weights=weights,
         terms=terms_of(config, shards_per_gpu=shards_per_gpu(ledger, clusters[0])),
         now=min(window.end, known_until) if known_until is not None else window.end,
         extra_accounts=used if not accounts else (),
@@ -147,21 +144,13 @@ def _capacity_steps(
     if given:
         # a plain number is in weighted GPUs: no type, so weight 1
         return [CapacityStep(window.start, {"": given})]
-    steps = [_observed(ledger, name, window) for name in clusters]
+    steps = [capacity_steps(ledger, name, window) for name in clusters]
     if any(not part for part in steps):
         return []
     if len(steps) == 1:
         return steps[0]
     times = sorted({step.time for part in steps for step in part})
     return [CapacityStep(time, _together(steps, time)) for time in times]
-
-
-def _observed(ledger: Ledger, cluster: str, window: Window) -> list[CapacityStep]:
-    """Capacity as observed in the window; only later ones: the first of these."""
-    ever = ledger.capacity(cluster, Window(window.start, LAST))
-    known = [CapacityStep(step.time, step.values) for step in ever if step.values]
-    inside = [step for step in known if step.time < window.end]
-    return inside or known[:1]
 
 
 def _together(parts: Sequence[Sequence[CapacityStep]], time: int) -> dict[str, float]:
@@ -171,11 +160,6 @@ def _together(parts: Sequence[Sequence[CapacityStep]], time: int) -> dict[str, f
         for kind, count in step.gpus.items():
             total[kind] = total.get(kind, 0) + count
     return total
-
-
-def _weight_steps(ledger: Ledger, cluster: str) -> list[WeightStep]:
-    ever = Window(0, LAST)
-    return [WeightStep(s.time, s.values) for s in ledger.shares(cluster, ever) if s.values]
 
 
 def remember_accounts(ledger: Ledger, cluster: str, accounts: Iterable[str]) -> None:

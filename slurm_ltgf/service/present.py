@@ -9,11 +9,12 @@ from itertools import chain
 from slurm_ltgf.core.explain import Explanation
 from slurm_ltgf.core.explain import explain as explain_turn
 from slurm_ltgf.core.gpus import Pricing, gpus
-from slurm_ltgf.core.measure import CapacityStep, Measurement, measure
+from slurm_ltgf.core.measure import CapacityStep, Measurement, WeightStep, measure
 from slurm_ltgf.core.model import NO_LIMIT, UNKNOWN, PendingJob, Run, Runs, Window
 from slurm_ltgf.core.plan import Hold, Plan, plan
+from slurm_ltgf.core.tenants import Tenancy
 from slurm_ltgf.service.edges import Edges, Memory
-from slurm_ltgf.service.history import observe_site
+from slurm_ltgf.service.observed import capacity_steps, observe_site, weight_steps
 from slurm_ltgf.service.terms import rules_of, scale_of, tenancy_of, terms_of
 from slurm_ltgf.slurm.nodes import Capacity
 from slurm_ltgf.slurm.queue import Priorities, Queue, QueueJob, demand_tasks
@@ -54,11 +55,13 @@ def view(
     terms = terms_of(config, shards_per_gpu=capacity.per_gpu("shard"))
     window = _live_window(config, ledger, edges.cluster, now)
     runs, live = live_runs(ledger.runs(edges.cluster, window), queue, edges.cluster, now=now)
+    tenancy = tenancy_of(config, accounts)
     measurement = measure(
         runs,
         window,
-        tenancy=tenancy_of(config, accounts),
+        tenancy=tenancy,
         capacity=_capacity_steps(ledger, config, edges.cluster, window, capacity),
+        weights=_weight_steps(ledger, edges.cluster, window, tenancy),
         terms=terms,
         now=now,
         live=live,
@@ -143,7 +146,7 @@ def live_runs(known: Runs, queue: Queue, cluster: str, *, now: int) -> tuple[Run
     fresh = [
         run_of(job, cluster)
         for job in chain(queue.holding, queue.finished)
-        if job.start != UNKNOWN and (job.job_id, job.start) not in have
+        if has_run(job) and (job.job_id, job.start) not in have
     ]
     waiting = [
         replace(run_of(job, cluster), end=now, tasks=tasks[job.job_id])
@@ -152,6 +155,11 @@ def live_runs(known: Runs, queue: Queue, cluster: str, *, now: int) -> tuple[Run
     ]
     live = frozenset(job.job_id for job in chain(queue.holding, queue.pending))
     return Runs.concat([ran, Runs.of([*fresh, *waiting])]), live
+
+
+def has_run(job: QueueJob) -> bool:
+    """Whether the record is of a run: squeue has a start also for what was cancelled waiting."""
+    return job.start != UNKNOWN and (job.end == UNKNOWN or job.end > job.start)
 
 
 def run_of(job: QueueJob, cluster: str) -> Run:
@@ -165,7 +173,7 @@ def run_of(job: QueueJob, cluster: str) -> Run:
         partition=job.partition,
         state=job.state,
         submit=job.submit,
-        eligible=job.submit if job.eligible == UNKNOWN else job.eligible,
+        eligible=job.eligible,
         start=job.start,
         end=job.end,
         elapsed_s=job.end - job.start if ran and job.end != UNKNOWN else UNKNOWN,
@@ -201,9 +209,16 @@ def _capacity_steps(
     """What the settings say, else what was observed and what is there now."""
     if config.fairness.capacity_gpus:
         return [CapacityStep(window.start, {"": config.fairness.capacity_gpus})]
-    observed = ledger.capacity(cluster, window)
-    steps = [CapacityStep(step.time, step.values) for step in observed if step.values]
+    steps = capacity_steps(ledger, cluster, window)
     return [*steps, CapacityStep(window.end, capacity.by_type())]
+
+
+def _weight_steps(
+    ledger: Ledger, cluster: str, window: Window, tenancy: Tenancy
+) -> list[WeightStep]:
+    """What was observed and what holds now."""
+    today = {tenant.name: tenant.weight for tenant in tenancy.tenants()}
+    return [*weight_steps(ledger, cluster, window), WeightStep(window.end, today)]
 
 
 def _is_managed(job: QueueJob, config: Config, measurement: Measurement) -> bool:
@@ -246,7 +261,12 @@ def _factor(job: QueueJob, priorities: Priorities, ledger: Ledger) -> int | None
     dependencies) what we last wrote."""
     if job.job_id in priorities.site or job.is_held:
         return priorities.site.get(job.job_id)
-    last = ledger.audit_last(1, job_id=str(job.job_id))
+    return last_written(ledger, job.job_id)
+
+
+def last_written(ledger: Ledger, job_id: int) -> int | None:
+    """The SiteFactor that we last gave a job; None: none."""
+    last = ledger.audit_last(1, job_id=str(job_id))
     return int(last[0].new) if last and last[0].new is not None else None
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from slurm_ltgf.core.factor import Change
 from slurm_ltgf.core.model import UNKNOWN, Batch, Runs
 from slurm_ltgf.errors import SlurmUnavailable
-from slurm_ltgf.service.edges import Edges, Memory
+from slurm_ltgf.service.edges import Edges, Memory, Outage
 from slurm_ltgf.service.history import Synced, sync
-from slurm_ltgf.service.present import View, run_of, view
+from slurm_ltgf.service.present import View, has_run, last_written, run_of, view
 from slurm_ltgf.slurm.control import Change as Write
 from slurm_ltgf.slurm.control import ControlResult
 from slurm_ltgf.slurm.queue import Queue
@@ -41,11 +41,13 @@ def tick(
     clock: Callable[[], float],
     dry_run: bool = False,
     memory: Memory | None = None,
+    progress: Callable[[Batch], object] | None = None,
 ) -> Pass:
     """One pass: read the queue, sync, measure, order, write what changed.
 
     Slurm's database may be away: the pass then works with the ledger and the queue, says so in
-    `synced.degraded`, and keeps what squeue tells of finished runs until sacct does.
+    `synced.degraded`, and keeps what squeue tells of finished runs until sacct does. With a memory
+    it asks a dead database less and less often.
 
     Raises:
         SlurmUnavailable: slurmctld does not answer.
@@ -53,10 +55,7 @@ def tick(
     """
     queue = edges.queue()
     now = int(clock())
-    try:
-        synced = sync(edges, ledger, config, now=now, memory=memory)
-    except SlurmUnavailable as exc:
-        synced = Synced(_keep_finished(edges, ledger, queue, now=now), now, now, degraded=str(exc))
+    synced = _sync(edges, ledger, config, queue=queue, now=now, memory=memory, progress=progress)
     seen = view(edges, ledger, config, queue=queue, now=now, memory=memory)
     todo = seen.plan.changes[: config.queue.max_writes]
     deferred = len(seen.plan.changes) - len(todo)
@@ -67,17 +66,47 @@ def tick(
     return Pass(seen, synced, result, deferred)
 
 
+def _sync(
+    edges: Edges,
+    ledger: Ledger,
+    config: Config,
+    *,
+    queue: Queue,
+    now: int,
+    memory: Memory | None,
+    progress: Callable[[Batch], object] | None,
+) -> Synced:
+    outage = memory.database if memory is not None else Outage()
+    if now < outage.retry_at:
+        counts = _keep_finished(edges, ledger, queue, now=now)
+        return Synced(counts, now, now, degraded=outage.reason)
+    try:
+        done = sync(edges, ledger, config, now=now, queue=queue, memory=memory, progress=progress)
+    except SlurmUnavailable as exc:
+        wait_s = min(config.daemon.arrivals_s * 2**outage.attempts, config.daemon.retry_max_s)
+        outage.attempts = min(outage.attempts + 1, 30)
+        outage.retry_at, outage.reason = now + wait_s, str(exc)
+        counts = _keep_finished(edges, ledger, queue, now=now)
+        return Synced(counts, now, now, degraded=str(exc))
+    outage.attempts, outage.retry_at, outage.reason = 0, 0, ""
+    return done
+
+
 def undo(edges: Edges, ledger: Ledger, *, now: int) -> ControlResult:
-    """Take back every SiteFactor that pending jobs have: Slurm orders them as without us."""
+    """Take back every SiteFactor of ours: Slurm orders its jobs as without us.
+
+    Also of jobs that were held or started since: they would bring it along when they wait again.
+    """
+    queue = edges.queue()
     factors = edges.priorities().site
-    todo = [
-        Change(job.job_id, factors.get(job.job_id), 0, rank=0)
-        for job in edges.queue().pending
-        if not job.is_held and factors.get(job.job_id) != 0
-    ]
+    known = {
+        job.job_id: factors.get(job.job_id, last_written(ledger, job.job_id))
+        for job in (*queue.pending, *queue.holding)
+    }
+    todo = [Change(job, factor, 0, rank=0) for job, factor in known.items() if factor]
     if not todo:
         return ControlResult()
-    return _write(edges, ledger, todo, queue=edges.queue(), reasons=["undo"] * len(todo), now=now)
+    return _write(edges, ledger, todo, queue=queue, reasons=["undo"] * len(todo), now=now)
 
 
 def _write(
@@ -90,7 +119,7 @@ def _write(
     now: int,
 ) -> ControlResult:
     """Tell Slurm, and the audit log what Slurm took."""
-    shown = {job.job_id: job.shown_id for job in queue.pending}
+    shown = {job.job_id: job.shown_id for job in queue.jobs}
     result = edges.write([Write(c.job_id, c.new, shown.get(c.job_id, "")) for c in todo])
     written = frozenset(result.written)
     entries = [
@@ -121,7 +150,7 @@ def _keep_finished(edges: Edges, ledger: Ledger, queue: Queue, *, now: int) -> S
     runs = [
         run_of(job, edges.cluster)
         for job in queue.finished
-        if job.start != UNKNOWN and (job.job_id, job.start) not in known
+        if has_run(job) and (job.job_id, job.start) not in known
     ]
     if not runs:
         return StoreCounts()

@@ -43,9 +43,6 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
     ledger: Annotated[
         str, _text("The ledger's file, on a local file system; its directory is made.")
     ] = "/var/lib/ltgf/ledger.db"
-    run_dir: Annotated[
-        str, _text("Directory of the lock and the factor table; empty again after a boot.")
-    ] = "/run/ltgf"
     partitions: Annotated[
         tuple[str, ...],
         _texts("Only jobs and nodes of these partitions are managed; empty: of all."),
@@ -139,7 +136,7 @@ class Queue(Struct, frozen=True, forbid_unknown_fields=True):
     """The order of pending jobs, and how it is told to Slurm."""
 
     lease_s: Annotated[
-        int, _duration("What a job is charged in advance, and how long it may then run.")
+        int, _duration("L of the order: what a job is charged in advance, for each of its GPUs.")
     ] = field(default=3600, name="lease")
     key: Annotated[
         Literal["credit", "share"],
@@ -199,7 +196,7 @@ class Daemon(Struct, frozen=True, forbid_unknown_fields=True):
         default=86400, name="slice"
     )
     command_timeout_s: Annotated[
-        int, _duration("After this time a command of Slurm is given up.")
+        int, _duration("How long sacct may be silent before it is given up.")
     ] = field(default=60, name="command_timeout")
     retry_max_s: Annotated[
         int, _duration("Longest pause between attempts while Slurm does not answer.")

@@ -288,3 +288,51 @@ def test_weights_can_be_the_accounts_gpu_quotas(site):
     site.accounts = [replace(a, gpu_limit={"a": 24.0, "b": 8.0}.get(a.name)) for a in site.accounts]
     rows = site.tick().view.measurement.fairness.tenants
     assert [(row.tenant, row.quota_gpus) for row in rows] == [("a", 24), ("b", 8), ("c", 0)]
+
+
+def waiting_in_database(site, job_id, *, tasks=1):
+    """A record that sacct shows as PENDING."""
+    site.ran(job_id, "a", 0, 1, 1)
+    site.history[-1] = replace(
+        site.history[-1], state="PENDING", start=UNKNOWN, end=UNKNOWN, elapsed_s=0, tasks=tasks
+    )
+
+
+def test_the_ledger_counts_as_demand_only_what_could_run_now(site):
+    """sacct knows neither throttles nor holds; squeue does."""
+    site.tenants(a=1)
+    site.now = 10
+    waiting_in_database(site, 1800, tasks=20)
+    waiting_in_database(site, 1801)
+    waiting_in_database(site, 1802)
+    site.pending(1800, "a", 1, array_job=1800, tasks=20, throttle=2)
+    site.pending(1801, "a", 1, priority=0, reason="JobHeldUser")
+    site.pending(1802, "a", 1)
+    site.tick()
+    held = site.ledger.open_runs("c").runs
+    assert sorted((r.job_id, r.tasks) for r in held.rows()) == [(1800, 2), (1802, 1)]
+
+
+def test_a_dead_database_is_asked_less_and_less_often(site):
+    site.tenants(a=1)
+    site.tick()
+    site.dbd_is_down = True
+    asked = []
+    read = site.read
+    site.read = lambda start, end: asked.append(site.now) or read(start, end)
+    for site.now in range(1, 61):
+        assert site.tick().synced.degraded
+    assert asked == [1, 3, 7, 15, 31]
+    site.dbd_is_down = False
+    site.now = 63
+    assert not site.tick().synced.degraded
+
+
+def test_a_job_cancelled_while_it_waited_is_no_run(site):
+    site.tenants(a=1)
+    site.now = 10
+    site.dbd_is_down = True
+    site.pending(1, "a", 8, state="CANCELLED", start=T0 + 5, end=T0 + 5, eligible=UNKNOWN)
+    done = site.tick()
+    assert done.view.measurement.fairness.tenants[0].state == "idle"
+    assert len(site.ledger.find("1")) == 0
