@@ -7,8 +7,10 @@ start to end, in proportion of the elapsed time where Slurm says the run was sus
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,8 @@ from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window, W
 
 #: Fractions of a GPU are counted in whole ticks of 1/scale; a finer one is rounded to this.
 FINEST = 1_000_000
+#: Runs looked at together: few enough for their columns to stay in the processor's cache.
+PART_RUNS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +71,40 @@ def load(
         tenant_of: account -> tenant code; negative: not a tenant, left out.
         pricing: worth of GRES.
     """
-    held = tuple(gpus(text, pricing) for text in runs.gres.names)
-    wanted = tuple(gpus(text, pricing) for text in runs.gres_requested.names)
+    prices = tuple(gpus(text, pricing) for text in (*runs.gres.names, *runs.gres_requested.names))
+    codes = np.array([tenant_of(name) for name in runs.account.names], dtype=np.int32)
+    book = _Book(prices, common_scale(prices), codes, window)
+    parts = [
+        _load_part(runs.take(slice(first, first + PART_RUNS)), book, first)
+        for first in range(0, max(len(runs), 1), PART_RUNS)
+    ]
+    return _joined([picked for picked, _ in parts]), _summed(
+        chain.from_iterable(u for _, u in parts)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """What all parts of a load have in common. tenant: of each account's code, < 0: none."""
+
+    prices: tuple[Gpus, ...]
+    scale: int
+    tenant: NDArray[np.int32]
+    window: Window
+
+
+def _load_part(runs: Runs, book: _Book, first: int) -> tuple[Load, list[Unpriced]]:
+    """The load of some runs; the first of them is row `first` of all."""
     start, end = effective_times(runs)
     never_ran = start == UNKNOWN
-    price = np.where(never_ran, runs.gres_requested.codes + len(held), runs.gres.codes)
-    prices = held + wanted
+    price = np.where(never_ran, runs.gres_requested.codes + len(runs.gres.names), runs.gres.codes)
     begin = np.where(runs.eligible == UNKNOWN, np.where(never_ran, end, start), runs.eligible)
     start = np.where(never_ran, end, start)
     begin = np.minimum(begin, start)
-    scale = common_scale(prices)
-    ticks_of = np.array([round(p.weighted * scale) for p in prices], dtype=np.int64)
-    tenant_codes = np.array([tenant_of(name) for name in runs.account.names], dtype=np.int32)
-    tenant = _take(tenant_codes, runs.account)
-    ticks = ticks_of[price] * runs.tasks
+    worth = np.array([round(p.weighted * book.scale) for p in book.prices], dtype=np.int64)
+    tenant = _take(book.tenant, runs.account)
+    ticks = worth[price] * runs.tasks
+    window = book.window
     inside = (begin < window.end) & (end > window.start) & (end > begin) & (tenant >= 0)
     rows = np.flatnonzero(inside & (ticks > 0))
 
@@ -88,7 +112,7 @@ def load(
         return used_seconds(runs.elapsed_s[some], start[some], end[some], window)
 
     picked = Load(
-        rows=rows,
+        rows=rows + first,
         tenant=tenant[rows],
         ticks=ticks[rows],
         begin=begin[rows],
@@ -96,10 +120,20 @@ def load(
         end=end[rows],
         used_s=used_s(rows),
         price=price[rows],
-        prices=prices,
-        scale=scale,
+        prices=book.prices,
+        scale=book.scale,
     )
-    return picked, _unpriced(prices, price, inside, used_s)
+    return picked, _unpriced(book.prices, price, inside, used_s)
+
+
+def _joined(parts: Sequence[Load]) -> Load:
+    if len(parts) == 1:
+        return parts[0]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("rows", "tenant", "ticks", "begin", "start", "end", "used_s", "price")
+    }
+    return replace(parts[0], **columns)
 
 
 def effective_times(runs: Runs) -> tuple[IntArray, IntArray]:
@@ -153,14 +187,21 @@ def _unpriced(
     price: IntArray,
     inside: NDArray[np.bool_],
     used_s: Callable[[IntArray], IntArray],
-) -> tuple[Unpriced, ...]:
-    found: dict[str, Unpriced] = {}
+) -> list[Unpriced]:
+    found = []
     for code, worth in enumerate(prices):
         if not worth.unpriced:
             continue
         mine = np.flatnonzero(inside & (price == code))
         if len(mine):
-            old = found.get(worth.unpriced, Unpriced(worth.unpriced, 0, 0))
-            runs, seconds = len(mine), int(used_s(mine).sum())
-            found[worth.unpriced] = Unpriced(old.reason, old.runs + runs, old.seconds + seconds)
+            found.append(Unpriced(worth.unpriced, len(mine), int(used_s(mine).sum())))
+    return found
+
+
+def _summed(parts: Iterable[Unpriced]) -> tuple[Unpriced, ...]:
+    """One entry a reason, by reason."""
+    found: dict[str, Unpriced] = {}
+    for part in parts:
+        old = found.get(part.reason, Unpriced(part.reason, 0, 0))
+        found[part.reason] = Unpriced(part.reason, old.runs + part.runs, old.seconds + part.seconds)
     return tuple(found[reason] for reason in sorted(found))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from slurm_ltgf.core.demand import Load, Unpriced, load
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.model import FloatArray, IntArray, Runs, Tenant, Window
-from slurm_ltgf.core.timeline import Clock, Supply, water_fill
+from slurm_ltgf.core.timeline import Clock, Supply, in_parts, water_fill
 
 #: GPU-seconds: an int where it is whole (no decay, whole GPUs), else a float.
 GpuSeconds: TypeAlias = int | float
@@ -159,9 +159,34 @@ def integrals(
 ) -> Integrals:
     """D, W and X of each tenant: one sweep over the instants at which demand or supply changes."""
     n = len(supply.tenants)
-    window = clock.window
-    marks = np.append(supply.changes_in(window), window.start)
-    times, tenant, delta = _demand_events(asked, window, marks=marks)
+    total = Integrals(np.zeros(n), np.zeros(n), np.zeros(n), 0.0)
+    for part, rows in in_parts(asked.begin, asked.end, clock.window):
+        events = _demand_events(asked, rows, part, marks=supply.changes_in(part))
+        sums = _sweep(events, part, clock, supply=supply, limits=limits, scale=asked.scale)
+        total = Integrals(
+            total.deserved + sums.deserved,
+            total.quota + sums.quota,
+            total.entitled + sums.entitled,
+            total.capacity + sums.capacity,
+        )
+    return total
+
+
+_Events: TypeAlias = tuple[IntArray, IntArray, FloatArray]
+
+
+def _sweep(
+    changes: _Events,
+    window: Window,
+    clock: Clock,
+    *,
+    supply: Supply,
+    limits: Sequence[float | None],
+    scale: int,
+) -> Integrals:
+    """The integrals over a part of the clock's window, `changes` being `_demand_events` in it."""
+    n = len(supply.tenants)
+    times, tenant, delta = changes
     is_new = np.append(True, times[1:] != times[:-1])
     row_times, row_of = times[is_new], np.cumsum(is_new) - 1
     length = np.diff(clock(np.append(row_times, window.end)))
@@ -180,7 +205,7 @@ def integrals(
         ticks[:, 0] += demand
         ticks = np.cumsum(ticks, axis=1)
         demand = ticks[:, -1]
-        wanted = np.minimum(ticks / asked.scale, caps)
+        wanted = np.minimum(ticks / scale, caps)
         here, span = step[first], length[first:last]
         deserved += np.minimum(wanted, quotas[here][:, None]) @ span
         room = np.full(width, supply.capacity[here])
@@ -231,20 +256,21 @@ def _in_order(supply: Supply, names: tuple[str, ...]) -> Supply:
     return Supply(names, supply.times, supply.capacity, weights)
 
 
-def _demand_events(
-    asked: Load, window: Window, *, marks: IntArray
-) -> tuple[IntArray, IntArray, FloatArray]:
+def _demand_events(asked: Load, rows: IntArray, window: Window, *, marks: IntArray) -> _Events:
     """Changes of demand in time order: times (m,), tenant codes (m,), ticks (m,), exact in float.
 
-    marks: further instants that must appear, with no change of demand.
+    rows: those that meet the window. marks: further instants that must appear, with no change of
+    demand; the window's start always does.
     """
-    low = np.clip(asked.begin, window.start, window.end)
-    high = np.clip(asked.end, window.start, window.end)
-    ends = high < window.end
+    low = np.maximum(asked.begin[rows], window.start)
+    high = asked.end[rows]
+    ends = np.flatnonzero(high < window.end)
+    who, ticks = asked.tenant[rows], asked.ticks[rows]
+    marks = np.append(marks, window.start)
     nobody = np.zeros(len(marks), dtype=np.int64)
     times = np.concatenate([low, high[ends], marks])
-    tenant = np.concatenate([asked.tenant, asked.tenant[ends], nobody]).astype(np.int64)
-    delta = np.concatenate([asked.ticks, -asked.ticks[ends], nobody]).astype(np.float64)
+    tenant = np.concatenate([who, who[ends], nobody]).astype(np.int64)
+    delta = np.concatenate([ticks, -ticks[ends], nobody]).astype(np.float64)
     order = np.argsort(times, kind="stable")  # history mostly comes in order
     return times[order], tenant[order], delta[order]
 

@@ -24,7 +24,7 @@ from slurm_ltgf.core.demand import Load, load
 from slurm_ltgf.core.fairness import GpuSeconds, class_of
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window
-from slurm_ltgf.core.timeline import Clock, Supply
+from slurm_ltgf.core.timeline import Clock, Supply, in_parts
 
 #: A run that ended like this starts again from its last checkpoint, or from nothing.
 REQUEUED = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL", "REQUEUE_HOLD", "SPECIAL_EXIT"})
@@ -158,22 +158,19 @@ def _attained(asked: Load, clock: Clock) -> FloatArray:
 
 def _entitled(asked: Load, tasks: IntArray, clock: Clock, *, supply: Supply) -> FloatArray:
     """E of each run, (n,) GPU-seconds; of all tasks where a record stands for several."""
-    window = clock.window
-    low = np.clip(asked.begin, window.start, window.end)
-    high = np.clip(asked.end, window.start, window.end)
-    n = len(low)
-    marks = np.append(supply.changes_in(window), window.start)
-    result = np.zeros(n)
+    result = np.zeros(len(asked.rows))
     n_tenants = len(supply.tenants)
     small = asked.tenant.astype(np.min_scalar_type(n_tenants))  # numpy sorts these by radix
-    by_tenant = np.argsort(small, kind="stable")
-    edges = np.searchsorted(small[by_tenant], np.arange(n_tenants + 1))
     quotas = supply.quotas()
-    for code in range(n_tenants):
-        mine = by_tenant[edges[code] : edges[code + 1]]
-        if len(mine):
-            result[mine] = _entitled_in_tenant(
-                (low[mine], high[mine]),
+    for part, rows in in_parts(asked.begin, asked.end, clock.window):
+        marks = np.append(supply.changes_in(part), part.start)
+        by_tenant = rows[np.argsort(small[rows], kind="stable")]
+        edges = np.searchsorted(small[by_tenant], np.arange(n_tenants + 1))
+        for code in np.flatnonzero(np.diff(edges)).tolist():
+            mine = by_tenant[edges[code] : edges[code + 1]]
+            result[mine] += _entitled_in_tenant(
+                (asked.begin[mine], asked.end[mine]),
+                part,
                 per_task=asked.ticks[mine] / (asked.scale * tasks[mine]),
                 tasks=tasks[mine],
                 clock=clock,
@@ -189,6 +186,7 @@ def _quota_at(supply: Supply, quota: FloatArray, times: IntArray) -> FloatArray:
 
 def _entitled_in_tenant(
     interval: tuple[IntArray, IntArray],
+    window: Window,
     *,
     per_task: FloatArray,
     tasks: IntArray,
@@ -196,8 +194,11 @@ def _entitled_in_tenant(
     marks: IntArray,
     quota_at: Callable[[IntArray], FloatArray],
 ) -> FloatArray:
-    """E of each of one tenant's n runs: the share is a step function of time, the same for all."""
-    low, high = interval
+    """E in the window of each of one tenant's n runs that meet it.
+
+    The share is a step function of time, the same for all of them.
+    """
+    low, high = (np.clip(times, window.start, window.end) for times in interval)
     n = len(low)
     times = np.concatenate([low, high, marks])
     order = np.argsort(times, kind="stable")  # history mostly comes in order
@@ -206,7 +207,7 @@ def _entitled_in_tenant(
     times = times[order]
     change = np.concatenate([tasks, -tasks, np.zeros(len(marks), dtype=np.int64)])
     active = np.cumsum(change[order])
-    length = np.diff(clock(np.append(times, clock.window.end)))
+    length = np.diff(clock(np.append(times, window.end)))
     share = quota_at(times) / np.maximum(active, 1)
     entitled = np.empty(n)
     for gpus in np.unique(per_task):
@@ -232,7 +233,15 @@ def _jobs(runs: Runs, rows: IntArray) -> tuple[IntArray, IntArray]:
     """
     ids, cluster = runs.job_id[rows], runs.cluster.codes[rows]
     when = np.where(runs.submit[rows] == UNKNOWN, runs.start[rows], runs.submit[rows])
-    order = np.lexsort((runs.start[rows], when, ids, cluster))
+    order = np.lexsort((ids, cluster))
+    again = ids[order][1:] == ids[order][:-1]
+    several = np.zeros(len(rows), dtype=np.bool_)
+    several[1:] |= again
+    several[:-1] |= again
+    some = order[several]  # few: most jobs run once
+    order[several] = some[
+        np.lexsort((runs.start[rows[some]], when[some], ids[some], cluster[some]))
+    ]
     same = (ids[order][1:] == ids[order][:-1]) & (cluster[order][1:] == cluster[order][:-1])
     goes_on = np.array(
         [name in REQUEUED or name in RESIZED for name in runs.state.names], dtype=np.bool_

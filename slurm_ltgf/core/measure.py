@@ -164,4 +164,5 @@ def _at(steps: Sequence[_Step], time: int) -> _Step:
 
 
 def _used(runs: Runs) -> frozenset[str]:
-    return frozenset(runs.account.names[code] for code in np.unique(runs.account.codes))
+    used = np.bincount(runs.account.codes, minlength=len(runs.account.names))
+    return frozenset(runs.account.names[code] for code in np.flatnonzero(used))

@@ -87,7 +87,7 @@ class Words:
         name: str = self.names[int(self.codes[row])]
         return name
 
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Words:
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Words:
         """The same texts for some rows."""
         return Words(self.codes[rows], self.names)
 
@@ -140,8 +140,8 @@ class Runs:
         """All rows as records; for small tables."""
         return [self.row(i) for i in range(len(self))]
 
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Runs:
-        """Some rows, by index or mask."""
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Runs:
+        """Some rows, by index or mask, or by slice without copying."""
         columns: dict[str, Any] = {}
         for name in RUN_FIELDS:
             column = getattr(self, name)

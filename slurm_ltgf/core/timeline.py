@@ -8,11 +8,16 @@ half-life only changes the length of a segment: seen from `now`, [a, b) is worth
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from slurm_ltgf.core.model import FloatArray, IntArray, Window
+
+#: Runs a part of the window holds on average: see `in_parts`.
+PART_INTERVALS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,22 @@ class Supply:
         """Times strictly inside the window at which a step begins."""
         inside = (self.times > window.start) & (self.times < window.end)
         return self.times[inside]
+
+
+def in_parts(
+    begin: IntArray, end: IntArray, window: Window, most: int = PART_INTERVALS
+) -> Iterator[tuple[Window, IntArray]]:
+    """The window in equal parts, each with the intervals [begin, end) that meet it.
+
+    A long history costs so as much for each run as a short one, whose columns fit the processor's
+    cache. begin, end: (n,). most: intervals that begin in a part, on average.
+    """
+    count = max(min(-(-len(begin) // most), window.length_s), 1)
+    cuts = [window.start + window.length_s * k // count for k in range(count + 1)]
+    first = np.searchsorted(cuts[1:-1], begin, side="right").astype(np.int16)
+    last = np.searchsorted(cuts[1:-1], end, side="left").astype(np.int16)
+    for k, (low, high) in enumerate(pairwise(cuts)):
+        yield Window(low, high), np.flatnonzero((first <= k) & (last >= k))
 
 
 def water_fill(demand: FloatArray, weights: FloatArray, capacity: FloatArray) -> FloatArray:
