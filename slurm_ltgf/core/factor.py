@@ -135,7 +135,7 @@ def _head_labels(current: Sequence[int | None], scale: Scale) -> list[int]:
     """One label a place, strictly falling by at least `step`, most of the current ones kept."""
     n = len(current)
     kept = _kept(current, scale)
-    bounds = [(-1, LARGEST), *kept, (n, scale.highest_tail)]
+    bounds = [(-1, LARGEST + scale.step), *kept, (n, scale.highest_tail)]
     labels: list[int] = []
     for (left, above), (right, below) in pairwise(bounds):
         between = right - left - 1

@@ -94,7 +94,11 @@ def test_tags_of_one_tenant_never_fall_down_the_queue(jobs, standings, rules):
 
 
 labels = st.one_of(
-    st.none(), st.just(0), st.integers(-LARGEST, LARGEST), st.integers(1, 300).map(lambda k: k * 10)
+    st.none(),
+    st.just(0),
+    st.integers(-LARGEST, LARGEST),
+    st.integers(1, 300).map(lambda k: k * 10),
+    st.integers(0, 20_000).map(lambda k: LARGEST - k),  # crowded at the top
 )
 
 
