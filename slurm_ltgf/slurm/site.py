@@ -66,8 +66,9 @@ class Site:
 
     @property
     def tracks_gpus(self) -> bool:
-        """Whether sacct has GPU-time at all: gres/gpu in AccountingStorageTRES."""
-        return "gres/gpu" in self.get("AccountingStorageTRES").split(",")
+        """Whether sacct has GPU-time at all: AccountingStorageTRES has gres/gpu or types of it."""
+        names = self.get("AccountingStorageTRES").split(",")
+        return any(name == "gres/gpu" or name.startswith("gres/gpu:") for name in names)
 
     @property
     def has_multifactor(self) -> bool:

@@ -79,7 +79,8 @@ def test_what_is_not_told_has_slurms_default():
 
 
 def test_typed_gpus_alone_are_not_gpu_time():
-    assert not config(AccountingStorageTRES="cpu,gres/gpu:h200").tracks_gpus
+    assert config(AccountingStorageTRES="cpu,gres/gpu:h200").tracks_gpus
+    assert not config(AccountingStorageTRES="cpu,gres/gpumem,gres/gpfs:gpu").tracks_gpus
 
 
 def test_an_answer_without_a_cluster_is_no_configuration():
