@@ -7,21 +7,20 @@ start to end, in proportion of the elapsed time where Slurm says the run was sus
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slurm_ltgf.core.gpus import Gpus, Pricing, gpus
 from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window, Words
+from slurm_ltgf.core.timeline import PART_RUNS
 
 #: Fractions of a GPU are counted in whole ticks of 1/scale; a finer one is rounded to this.
 FINEST = 1_000_000
-#: Runs looked at together: few enough for their columns to stay in the processor's cache.
-PART_RUNS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,12 @@ class Unpriced:
     seconds: int
 
 
+Loaded: TypeAlias = tuple[Load, tuple[Unpriced, ...]]
+
+
 def load(
     runs: Runs, window: Window, *, tenant_of: Callable[[str], int], pricing: Pricing
-) -> tuple[Load, tuple[Unpriced, ...]]:
+) -> Loaded:
     """Runs that use or want GPUs in the window, and those that cannot be priced.
 
     Args:
@@ -80,6 +82,24 @@ def load(
     ]
     return _joined([picked for picked, _ in parts]), _summed(
         chain.from_iterable(u for _, u in parts)
+    )
+
+
+def load_of(
+    runs: Runs,
+    window: Window,
+    *,
+    tenants: Sequence[str],
+    tenant_of: Mapping[str, str],
+    pricing: Pricing,
+) -> Loaded:
+    """`load` by names: code i is tenants[i]; accounts that are not in tenant_of are no party."""
+    codes = {name: i for i, name in enumerate(tenants)}
+    return load(
+        runs,
+        window,
+        tenant_of=lambda account: codes.get(tenant_of.get(account, ""), -1),
+        pricing=pricing,
     )
 
 

@@ -14,19 +14,18 @@ Every integral is exact: a sum over the segments between events, no sampling.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slurm_ltgf.core.demand import Load, Unpriced, load
+from slurm_ltgf.core.demand import Load, Loaded, Unpriced, load_of
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.model import FloatArray, IntArray, Runs, Tenant, Window
-from slurm_ltgf.core.timeline import Clock, Supply, in_parts, water_fill
+from slurm_ltgf.core.timeline import PART_RUNS, Clock, Supply, in_parts, water_fill
 
 #: GPU-seconds: an int where it is whole (no decay, whole GPUs), else a float.
 GpuSeconds: TypeAlias = int | float
@@ -100,6 +99,7 @@ def fairness(
     supply: Supply | None,
     pricing: Pricing,
     half_life_s: float = math.inf,
+    loaded: Loaded | None = None,
 ) -> Fairness:
     """Indices of every tenant over the window.
 
@@ -110,14 +110,11 @@ def fairness(
         supply: capacity and weights over time, its columns being the tenants; None: not known,
             then only what was attained is.
         half_life_s: seconds after which a GPU-second counts half; inf: no decay.
+        loaded: `demand.load_of` these runs, where it is known already.
     """
     names = tuple(sorted(tenants))
-    codes = {name: i for i, name in enumerate(names)}
-    asked, unpriced = load(
-        runs,
-        window,
-        tenant_of=lambda account: codes.get(tenant_of.get(account, ""), -1),
-        pricing=pricing,
+    asked, unpriced = loaded or load_of(
+        runs, window, tenants=names, tenant_of=tenant_of, pricing=pricing
     )
     clock = Clock(window, half_life_s)
     attained = attained_gpu_s(asked, clock, len(names))
@@ -136,8 +133,8 @@ def fairness(
 
 def attained_gpu_s(asked: Load, clock: Clock, n_tenants: int) -> list[GpuSeconds]:
     """U of each tenant: Σ GPUs · seconds held, exact (integers) without a half-life."""
-    seconds: FloatArray = asked.used_s.astype(np.float64)
     if not clock.is_plain:
+        seconds = asked.used_s.astype(np.float64)
         low, high = clock(asked.start), clock(asked.end)
         inside = np.clip(asked.end, clock.window.start, clock.window.end) - np.clip(
             asked.start, clock.window.start, clock.window.end
@@ -147,10 +144,7 @@ def attained_gpu_s(asked: Load, clock: Clock, n_tenants: int) -> list[GpuSeconds
             asked.tenant, weights=(high - low) * kept * asked.gpus, minlength=n_tenants
         )
         return [float(x) for x in weighted]
-    ticks = asked.used_s * asked.ticks
-    exact = [0] * n_tenants
-    for tenant, part in _sum_by(asked.tenant, ticks, n_tenants):
-        exact[tenant] += part
+    exact = _sums(asked, n_tenants, lambda part: asked.used_s[part] * asked.ticks[part])
     return [_plain(Fraction(x, asked.scale)) for x in exact]
 
 
@@ -285,21 +279,40 @@ def _blocks(step: IntArray, size: int) -> list[tuple[int, int]]:
     ]
 
 
-def _sum_by(tenant: NDArray[np.int32], values: IntArray, n: int) -> list[tuple[int, int]]:
-    """Exact integer sums by tenant; split in halves so that no float64 sum leaves 2^53."""
-    high, low = np.divmod(values, 1 << 20)
-    sums_high = np.bincount(tenant, weights=high, minlength=n)
-    sums_low = np.bincount(tenant, weights=low, minlength=n)
-    return [(i, (int(sums_high[i]) << 20) + int(sums_low[i])) for i in range(n)]
+def _sums(asked: Load, n: int, values: Callable[[slice], IntArray]) -> list[int]:
+    """Exact integer sums by tenant; split in halves so that no float64 sum leaves 2^53.
+
+    values: of a part of the rows; the parts stay in the processor's cache.
+    """
+    sums = [0] * n
+    for first in range(0, len(asked.rows), PART_RUNS):
+        part = slice(first, first + PART_RUNS)
+        high, low = (
+            np.bincount(asked.tenant[part], weights=half, minlength=n).tolist()
+            for half in _halves(values(part))
+        )
+        sums = [x + (int(a) << 20) + int(b) for x, a, b in zip(sums, high, low, strict=True)]
+    return sums
+
+
+def _halves(values: IntArray) -> tuple[IntArray, IntArray]:
+    return values >> 20, values & ((1 << 20) - 1)
 
 
 def _held_besides(asked: Load, runs: Runs, n: int) -> list[tuple[GpuSeconds, int]]:
     """(suspended GPU-seconds, device-seconds) of each tenant."""
-    suspended = np.maximum(runs.suspended_s[asked.rows], 0) * (asked.end > asked.start)
-    devices = np.array([p.devices for p in asked.prices], dtype=np.int64)[asked.price]
-    waiting = dict(_sum_by(asked.tenant, suspended * asked.ticks, n))
-    seconds = dict(_sum_by(asked.tenant, asked.used_s * devices, n))
-    return [(_plain(Fraction(waiting[i], asked.scale)), seconds[i]) for i in range(n)]
+    devices = np.array([p.devices for p in asked.prices], dtype=np.int64)
+
+    def suspended(part: slice) -> IntArray:
+        seconds = np.maximum(runs.suspended_s[asked.rows[part]], 0)
+        return seconds * (asked.end[part] > asked.start[part]) * asked.ticks[part]
+
+    waiting = _sums(asked, n, suspended)
+    seconds = _sums(asked, n, lambda part: asked.used_s[part] * devices[asked.price[part]])
+    return [
+        (_plain(Fraction(ticks, asked.scale)), whole)
+        for ticks, whole in zip(waiting, seconds, strict=True)
+    ]
 
 
 def _index(

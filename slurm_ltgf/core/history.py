@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_ltgf.core.model import NO_LIMIT, UNKNOWN, IntArray, Run, Runs
+from slurm_ltgf.core.timeline import PART_RUNS
 
 #: Seconds a RUNNING record may outlive its limit before it counts as a runaway: slurmctld needs a
 #: minute to notice a limit, and KillWait and the epilog come on top.
@@ -46,10 +47,13 @@ def settle(runs: Runs, *, now: int, live: AbstractSet[int] | None = None) -> Set
     Source:
         sacctmgr(1) "show runawayjobs": the database says RUNNING for ever when the end was lost.
     """
-    end, elapsed = runs.end.copy(), runs.elapsed_s.copy()
+    unended = np.flatnonzero(runs.end == UNKNOWN).tolist()
+    end, elapsed = runs.end, runs.elapsed_s
+    if unended:
+        end, elapsed = end.copy(), elapsed.copy()
     suspects: list[Suspect] = []
     odd = 0
-    for i in np.flatnonzero(runs.end == UNKNOWN).tolist():
+    for i in unended:
         run = runs.row(i)
         end[i], elapsed[i], reason = _open_end(run, now=now, live=live)
         if reason:
@@ -92,9 +96,12 @@ def _open_end(run: Run, *, now: int, live: AbstractSet[int] | None) -> tuple[int
 
 def _inconsistent(runs: Runs, *, closed: NDArray[np.bool_]) -> list[tuple[int, str]]:
     """Finished runs whose end, start, elapsed and suspended times disagree."""
-    ran = closed & (runs.start != UNKNOWN) & (runs.elapsed_s != UNKNOWN)
-    off: IntArray = runs.end - runs.start - np.maximum(runs.suspended_s, 0) - runs.elapsed_s
-    return [
-        (int(i), f"End - Start - Suspended differs from Elapsed by {off[i]} s: Elapsed is charged")
-        for i in np.flatnonzero(ran & (off != 0))
-    ]
+    found = []
+    for first in range(0, len(runs), PART_RUNS):
+        some = runs.take(slice(first, first + PART_RUNS))
+        ran = closed[first : first + PART_RUNS] & (some.start != UNKNOWN)
+        off: IntArray = some.end - some.start - np.maximum(some.suspended_s, 0) - some.elapsed_s
+        for i in np.flatnonzero(ran & (some.elapsed_s != UNKNOWN) & (off != 0)).tolist():
+            why = f"End - Start - Suspended differs from Elapsed by {off[i]} s: Elapsed is charged"
+            found.append((first + i, why))
+    return found

@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_ltgf.core.demand import Load, load
+from slurm_ltgf.core.demand import Load, Loaded, load_of
 from slurm_ltgf.core.fairness import GpuSeconds, class_of
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window
@@ -105,6 +105,7 @@ def job_fairness(
     pricing: Pricing,
     half_life_s: float = math.inf,
     requeued_work_kept: bool = False,
+    loaded: Loaded | None = None,
 ) -> JobIndices:
     """Index of every job that used or wanted GPUs in the window.
 
@@ -113,13 +114,10 @@ def job_fairness(
         tenants: names, sorted; the supply's columns are these.
         requeued_work_kept: what a run that ended by requeue, preemption or node failure did is
             counted as kept (its jobs resume from a checkpoint) or as lost.
+        loaded: `demand.load_of` these runs, where it is known already.
     """
-    codes = {name: i for i, name in enumerate(tenants)}
-    asked, _ = load(
-        runs,
-        window,
-        tenant_of=lambda account: codes.get(tenant_of.get(account, ""), -1),
-        pricing=pricing,
+    asked, _ = loaded or load_of(
+        runs, window, tenants=tenants, tenant_of=tenant_of, pricing=pricing
     )
     clock = Clock(window, half_life_s)
     entitled = _entitled(asked, runs.tasks[asked.rows], clock, supply=supply)
@@ -127,8 +125,8 @@ def job_fairness(
     kept = attained if requeued_work_kept else attained * ~_lost(runs)[asked.rows]
     job, first = _jobs(runs, asked.rows)
     m = len(first)
-    total_entitled = np.bincount(job, weights=entitled, minlength=m).astype(np.float64)
-    total_kept = np.bincount(job, weights=kept, minlength=m).astype(np.float64)
+    total_entitled, total_attained = _summed(job, entitled, m), _summed(job, attained, m)
+    total_kept = total_attained if kept is attained else _summed(job, kept, m)
     rho = np.full(m, np.nan)
     np.divide(total_kept, total_entitled, out=rho, where=total_entitled > 0)
     return JobIndices(
@@ -136,12 +134,16 @@ def job_fairness(
         tenants=tenants,
         first=asked.rows[first],
         tenant=asked.tenant[first],
-        gpus=asked.gpus[first],
-        attained=np.bincount(job, weights=attained, minlength=m).astype(np.float64),
+        gpus=asked.ticks[first] / asked.scale,
+        attained=total_attained,
         kept=total_kept,
         entitled=total_entitled,
         rho=rho,
     )
+
+
+def _summed(job: IntArray, values: FloatArray, m: int) -> FloatArray:
+    return np.bincount(job, weights=values, minlength=m).astype(np.float64, copy=False)
 
 
 def _attained(asked: Load, clock: Clock) -> FloatArray:
@@ -231,18 +233,7 @@ def _jobs(runs: Runs, rows: IntArray) -> tuple[IntArray, IntArray]:
     Runs of one id are one job as long as each run but the last ended by requeue or resize: job ids
     are used again after MaxJobId, and by a rebuilt cluster.
     """
-    ids, cluster = runs.job_id[rows], runs.cluster.codes[rows]
-    when = np.where(runs.submit[rows] == UNKNOWN, runs.start[rows], runs.submit[rows])
-    order = np.lexsort((ids, cluster))
-    again = ids[order][1:] == ids[order][:-1]
-    several = np.zeros(len(rows), dtype=np.bool_)
-    several[1:] |= again
-    several[:-1] |= again
-    some = order[several]  # few: most jobs run once
-    order[several] = some[
-        np.lexsort((runs.start[rows[some]], when[some], ids[some], cluster[some]))
-    ]
-    same = (ids[order][1:] == ids[order][:-1]) & (cluster[order][1:] == cluster[order][:-1])
+    order, same = _by_job(runs, rows)
     goes_on = np.array(
         [name in REQUEUED or name in RESIZED for name in runs.state.names], dtype=np.bool_
     )
@@ -251,6 +242,23 @@ def _jobs(runs: Runs, rows: IntArray) -> tuple[IntArray, IntArray]:
     job = np.empty(len(rows), dtype=np.int64)
     job[order] = np.cumsum(new) - 1
     return job, order[new]
+
+
+def _by_job(runs: Runs, rows: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Order of the rows by cluster, job id and time, and which have the id of the one before."""
+    ids, cluster = runs.job_id[rows], runs.cluster.codes[rows]
+    one = len(rows) == 0 or bool((cluster == cluster[0]).all())
+    order = np.argsort(ids, kind="stable") if one else np.lexsort((ids, cluster))
+    sorted_ids, of = ids[order], cluster[order]
+    same = (sorted_ids[1:] == sorted_ids[:-1]) & (of[1:] == of[:-1])
+    several = np.zeros(len(rows), dtype=np.bool_)
+    several[1:] |= same
+    several[:-1] |= same
+    some = order[several]  # few: most jobs run once
+    submit, start = runs.submit[rows[some]], runs.start[rows[some]]
+    when = np.where(submit == UNKNOWN, start, submit)
+    order[several] = some[np.lexsort((start, when, ids[some], cluster[some]))]
+    return order, same
 
 
 def _whole(value: float) -> GpuSeconds:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from slurm_ltgf.core.demand import load_of
 from slurm_ltgf.core.fairness import Fairness, fairness
 from slurm_ltgf.core.gpus import Pricing, gpus
 from slurm_ltgf.core.history import Settled, settle
@@ -97,6 +98,13 @@ def measure(
     named = {*used, *extra_accounts, *tenancy.tree.accounts}
     tenant_of = {account: tenancy.tenant_of(account) for account in named}
     supply = supply_of(tenants, capacity, weights, pricing=terms.pricing)
+    loaded = load_of(
+        settled.runs,
+        window,
+        tenants=sorted(tenants),
+        tenant_of=tenant_of,
+        pricing=terms.pricing,
+    )
     result = fairness(
         settled.runs,
         window,
@@ -105,6 +113,7 @@ def measure(
         supply=supply,
         pricing=terms.pricing,
         half_life_s=terms.half_life_s,
+        loaded=loaded,
     )
     jobs = None
     if with_jobs and supply is not None:
@@ -117,6 +126,7 @@ def measure(
             pricing=terms.pricing,
             half_life_s=terms.half_life_s,
             requeued_work_kept=terms.requeued_work_kept,
+            loaded=loaded,
         )
     return Measurement(result, tenants, tenant_of, supply, settled, jobs)
 

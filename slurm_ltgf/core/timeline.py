@@ -16,8 +16,8 @@ import numpy as np
 
 from slurm_ltgf.core.model import FloatArray, IntArray, Window
 
-#: Runs a part of the window holds on average: see `in_parts`.
-PART_INTERVALS = 1 << 18
+#: Runs looked at together: few enough for their columns to stay in the processor's cache.
+PART_RUNS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +96,24 @@ class Supply:
         return self.times[inside]
 
 
-def in_parts(
-    begin: IntArray, end: IntArray, window: Window, most: int = PART_INTERVALS
-) -> Iterator[tuple[Window, IntArray]]:
-    """The window in equal parts, each with the intervals [begin, end) that meet it.
+def in_parts(begin: IntArray, end: IntArray, window: Window) -> Iterator[tuple[Window, IntArray]]:
+    """The window in equal parts, each with the intervals [begin, end) that meet it, (n,) each.
 
-    A long history costs so as much for each run as a short one, whose columns fit the processor's
-    cache. begin, end: (n,). most: intervals that begin in a part, on average.
+    So a long history costs as much for each run as a short one, whose columns fit the processor's
+    cache: what is worked on together is what was there at one time.
     """
-    count = max(min(-(-len(begin) // most), window.length_s), 1)
+    n = len(begin)
+    count = max(min(-(-n // PART_RUNS), window.length_s), 1)
     cuts = [window.start + window.length_s * k // count for k in range(count + 1)]
-    first = np.searchsorted(cuts[1:-1], begin, side="right").astype(np.int16)
-    last = np.searchsorted(cuts[1:-1], end, side="left").astype(np.int16)
-    for k, (low, high) in enumerate(pairwise(cuts)):
-        yield Window(low, high), np.flatnonzero((first <= k) & (last >= k))
+    zones = [slice(first, first + PART_RUNS) for first in range(0, n, PART_RUNS)]
+    reach = [(zone, int(begin[zone].min()), int(end[zone].max())) for zone in zones]
+    for low, high in pairwise(cuts):
+        rows = [
+            zone.start + np.flatnonzero((begin[zone] < high) & (end[zone] > low))
+            for zone, least, most in reach
+            if least < high and most > low
+        ]
+        yield Window(low, high), np.concatenate([*rows, np.empty(0, dtype=np.int64)])
 
 
 def water_fill(demand: FloatArray, weights: FloatArray, capacity: FloatArray) -> FloatArray:
