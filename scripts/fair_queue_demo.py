@@ -178,7 +178,9 @@ def watch(name: str, end: int) -> None:
     """Show who holds what until the contended part is over."""
     if not console.is_terminal:
         while time.time() < end:
-            console.print(f"{max(end - int(time.time()), 0):3} s left   {holders()}")
+            console.print(
+                f"{max(end - int(time.time()), 0):3} s left   {holders()}", soft_wrap=True
+            )
             wait_until(min(time.time() + 5, end))
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:
@@ -190,7 +192,7 @@ def watch(name: str, end: int) -> None:
 def holders() -> str:
     """GPUs held and jobs waiting by tenant, in a line."""
     held, waiting = held_and_waiting()
-    return "   ".join(f"{n} {held[n]:2} GPUs ({waiting[n]:3} wait)" for n in SHARES)
+    return "   ".join(f"{n} {held[n]:2} GPUs, {waiting[n]:3} wait" for n in SHARES)
 
 
 def bars(name: str, left_s: float) -> Table:
@@ -254,7 +256,7 @@ def waits(start: int, end: int) -> dict[str, list[float]]:
 def show(results: list[Result], *, took_s: float) -> None:
     """Both runs side by side, and what to try next."""
     title = f"The contended {CONTENDED_S} s, from sacct's records; GPU-time in GPU-seconds"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("", "Tenant", "Shares", "Entitled", "Attained", "Share", "Of use", "rho", "Wait"):
         table.add_column(title, justify="left" if title in ("", "Tenant") else "right")
     for result in results:
@@ -281,9 +283,11 @@ def show(results: list[Result], *, took_s: float) -> None:
             highlight=False,
         )
     console.print(
-        "Share: attained / entitled GPU-time. Of use: part of what ran / part of what was entitled"
-        " (1.00\nis fair, idle GPUs apart). Wait: mean, jobs that still wait counted to the end.",
+        "Share: attained / entitled GPU-time. Of use: part of what ran / part of what was\n"
+        "entitled (1.00 is fair, idle GPUs apart). Wait: mean, jobs that still wait counted\n"
+        "to the end.",
         highlight=False,
+        soft_wrap=True,
     )
     next_commands(took_s)
 
