@@ -237,7 +237,9 @@ def test_explain_a_running_a_held_and_a_frozen_job(ltgf: Ltgf):
 
 def test_explain_a_finished_job_and_one_that_never_was(ltgf: Ltgf):
     over = ltgf.lab.submit("bob", "--gres=gpu:1", script="exit 3")
-    ltgf.lab.sacct(over, "end", state="FAILED")
+    listed = ("sacct", "-aXn", "-S", "now-1hour", "-s", "F", "-o", "jobid")
+    # a job that starts at once is in no window of sacct's for some seconds: it has no Eligible yet
+    wait_until(lambda: str(over) in ltgf.lab.run(*listed).split(), 20, lambda: "sacct has it")
     ltgf.run("sync", "-S", "now-1hour")
     assert f"Run 1 of job {over}: FAILED" in explained(ltgf, over)
     done = ltgf.ask("explain", "999999")
