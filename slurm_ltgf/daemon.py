@@ -18,7 +18,7 @@ from slurm_ltgf.errors import SlurmUnavailable
 
 log = logging.getLogger("ltgf")
 
-#: A pass may be hastened by newcomers only so far that passes take this part of the time.
+#: Passes take at most this part of the time, whatever the interval, newcomers or not.
 BUSY_PART = 0.5
 
 
@@ -124,15 +124,14 @@ def _pause(
     notifier: Notifier,
 ) -> None:
     """Wait for the next pass; newcomers shorten it, though not to a busy loop."""
-    least_s = max(rhythm.arrivals_s, took_s * (1 / BUSY_PART - 1))
-    left_s = rhythm.interval_s - took_s
-    waited_s = 0.0
-    while left_s > waited_s or waited_s == 0.0:
-        step_s = min(least_s, max(left_s - waited_s, 0.01))
-        if _wait(step_s, stop, notifier):
+    rest_s = took_s * (1 / BUSY_PART - 1)
+    left_s = max(rhythm.interval_s - took_s, rest_s)
+    step_s = max(rhythm.arrivals_s, rest_s)
+    while left_s > 0:
+        if _wait(min(step_s, left_s), stop, notifier):
             return
-        waited_s += step_s
-        if left_s > waited_s and _look(has_newcomers):
+        left_s -= step_s
+        if left_s > 0 and _look(has_newcomers):
             return
 
 
