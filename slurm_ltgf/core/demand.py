@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +29,7 @@ class Load:
     rows: (n,) index into the Runs they come from. tenant: (n,) int32 code into the tenants.
     ticks: (n,) int64 weighted GPUs · scale, of all tasks of the record. begin, start, end: (n,)
     int64; begin is when it became eligible, start = end where it never ran. used_s: (n,) int64,
-    seconds of use in the window. price: (n,) index into `prices`. scale: ticks a GPU.
+    seconds of use in the window. price: (n,) int32 index into `prices`. scale: ticks a GPU.
     """
 
     rows: IntArray
@@ -40,7 +39,7 @@ class Load:
     start: IntArray
     end: IntArray
     used_s: IntArray
-    price: IntArray
+    price: NDArray[np.int32]
     prices: tuple[Gpus, ...]
     scale: int
 
@@ -76,13 +75,10 @@ def load(
     prices = tuple(gpus(text, pricing) for text in (*runs.gres.names, *runs.gres_requested.names))
     codes = np.array([tenant_of(name) for name in runs.account.names], dtype=np.int32)
     book = _Book(prices, common_scale(prices), codes, window)
-    parts = [
-        _load_part(runs.take(slice(first, first + PART_RUNS)), book, first)
-        for first in range(0, max(len(runs), 1), PART_RUNS)
-    ]
-    return _joined([picked for picked, _ in parts]), _summed(
-        chain.from_iterable(u for _, u in parts)
-    )
+    if len(runs) <= PART_RUNS:
+        picked, unpriced = _load_part(runs, book, 0)
+        return picked, _summed(unpriced)
+    return _load_in_parts(runs, book)
 
 
 def load_of(
@@ -113,6 +109,25 @@ class _Book:
     window: Window
 
 
+def _load_in_parts(runs: Runs, book: _Book) -> Loaded:
+    """The load of many runs; a part's columns stay in the processor's cache."""
+    n, at = len(runs), 0
+    wide = {name: np.empty(n, dtype=np.int64) for name in _WIDE}
+    narrow = {name: np.empty(n, dtype=np.int32) for name in ("tenant", "price")}
+    unpriced: list[Unpriced] = []
+    for first in range(0, n, PART_RUNS):
+        part, odd = _load_part(runs.take(slice(first, first + PART_RUNS)), book, first)
+        unpriced += odd
+        for name, column in (wide | narrow).items():
+            column[at : at + len(part.rows)] = getattr(part, name)
+        at += len(part.rows)
+    columns: dict[str, Any] = {name: column[:at] for name, column in (wide | narrow).items()}
+    return Load(**columns, prices=book.prices, scale=book.scale), _summed(unpriced)
+
+
+_WIDE = ("rows", "ticks", "begin", "start", "end", "used_s")
+
+
 def _load_part(runs: Runs, book: _Book, first: int) -> tuple[Load, list[Unpriced]]:
     """The load of some runs; the first of them is row `first` of all."""
     start, end = effective_times(runs)
@@ -139,21 +154,11 @@ def _load_part(runs: Runs, book: _Book, first: int) -> tuple[Load, list[Unpriced
         start=start[rows],
         end=end[rows],
         used_s=used_s(rows),
-        price=price[rows],
+        price=price[rows].astype(np.int32, copy=False),
         prices=book.prices,
         scale=book.scale,
     )
     return picked, _unpriced(book.prices, price, inside, used_s)
-
-
-def _joined(parts: Sequence[Load]) -> Load:
-    if len(parts) == 1:
-        return parts[0]
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("rows", "tenant", "ticks", "begin", "start", "end", "used_s", "price")
-    }
-    return replace(parts[0], **columns)
 
 
 def effective_times(runs: Runs) -> tuple[IntArray, IntArray]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 
@@ -120,13 +121,15 @@ def job_fairness(
         runs, window, tenants=tenants, tenant_of=tenant_of, pricing=pricing
     )
     clock = Clock(window, half_life_s)
-    entitled = _entitled(asked, runs.tasks[asked.rows], clock, supply=supply)
+    entitled = _entitled(asked, runs.tasks, clock, supply=supply)
     attained = _attained(asked, clock)
-    kept = attained if requeued_work_kept else attained * ~_lost(runs)[asked.rows]
     job, first = _jobs(runs, asked.rows)
     m = len(first)
     total_entitled, total_attained = _summed(job, entitled, m), _summed(job, attained, m)
-    total_kept = total_attained if kept is attained else _summed(job, kept, m)
+    total_kept = total_attained
+    if not requeued_work_kept:
+        attained[_is_one_of(REQUEUED, runs)[asked.rows]] = 0.0
+        total_kept = _summed(job, attained, m)
     rho = np.full(m, np.nan)
     np.divide(total_kept, total_entitled, out=rho, where=total_entitled > 0)
     return JobIndices(
@@ -148,7 +151,8 @@ def _summed(job: IntArray, values: FloatArray, m: int) -> FloatArray:
 
 def _attained(asked: Load, clock: Clock) -> FloatArray:
     if clock.is_plain:
-        return asked.used_s * asked.ticks / asked.scale
+        gpu_s: FloatArray = np.multiply(asked.used_s, asked.ticks, dtype=np.float64)
+        return np.divide(gpu_s, asked.scale, out=gpu_s)
     window = clock.window
     inside = np.clip(asked.end, window.start, window.end) - np.clip(
         asked.start, window.start, window.end
@@ -159,7 +163,10 @@ def _attained(asked: Load, clock: Clock) -> FloatArray:
 
 
 def _entitled(asked: Load, tasks: IntArray, clock: Clock, *, supply: Supply) -> FloatArray:
-    """E of each run, (n,) GPU-seconds; of all tasks where a record stands for several."""
+    """E of each run, (n,) GPU-seconds; of all tasks where a record stands for several.
+
+    tasks: of all runs, as asked.rows counts them.
+    """
     result = np.zeros(len(asked.rows))
     n_tenants = len(supply.tenants)
     small = asked.tenant.astype(np.min_scalar_type(n_tenants))  # numpy sorts these by radix
@@ -170,11 +177,12 @@ def _entitled(asked: Load, tasks: IntArray, clock: Clock, *, supply: Supply) -> 
         edges = np.searchsorted(small[by_tenant], np.arange(n_tenants + 1))
         for code in np.flatnonzero(np.diff(edges)).tolist():
             mine = by_tenant[edges[code] : edges[code + 1]]
+            times = tasks[asked.rows[mine]]
             result[mine] += _entitled_in_tenant(
                 (asked.begin[mine], asked.end[mine]),
                 part,
-                per_task=asked.ticks[mine] / (asked.scale * tasks[mine]),
-                tasks=tasks[mine],
+                per_task=asked.ticks[mine] / (asked.scale * times),
+                tasks=times,
                 clock=clock,
                 marks=marks,
                 quota_at=partial(_quota_at, supply, quotas[:, code]),
@@ -220,11 +228,10 @@ def _entitled_in_tenant(
     return entitled * tasks
 
 
-def _lost(runs: Runs) -> NDArray[np.bool_]:
-    requeued = np.array([name in REQUEUED for name in runs.state.names], dtype=np.bool_)
-    if not len(requeued):
-        return np.zeros(len(runs), dtype=np.bool_)
-    return requeued[runs.state.codes]
+def _is_one_of(states: AbstractSet[str], runs: Runs) -> NDArray[np.bool_]:
+    """Whether each run's state is one of these, (n,)."""
+    named = np.array([name in states for name in (*runs.state.names, "")], dtype=np.bool_)
+    return named[runs.state.codes]
 
 
 def _jobs(runs: Runs, rows: IntArray) -> tuple[IntArray, IntArray]:
@@ -234,23 +241,27 @@ def _jobs(runs: Runs, rows: IntArray) -> tuple[IntArray, IntArray]:
     are used again after MaxJobId, and by a rebuilt cluster.
     """
     order, same = _by_job(runs, rows)
-    goes_on = np.array(
-        [name in REQUEUED or name in RESIZED for name in runs.state.names], dtype=np.bool_
-    )
-    goes_on = goes_on[runs.state.codes[rows[order]]] if len(goes_on) else goes_on
-    new = np.append(True, ~(same & goes_on[:-1])) if len(rows) else np.empty(0, dtype=np.bool_)
+    repeats = np.flatnonzero(same)
+    before = runs.take(rows[order[repeats]])
+    new = np.ones(len(rows), dtype=np.bool_)
+    new[repeats[_is_one_of(REQUEUED | RESIZED, before)] + 1] = False
+    number = np.cumsum(new, dtype=np.int64)
+    number -= 1
     job = np.empty(len(rows), dtype=np.int64)
-    job[order] = np.cumsum(new) - 1
+    job[order] = number
     return job, order[new]
 
 
 def _by_job(runs: Runs, rows: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Order of the rows by cluster, job id and time, and which have the id of the one before."""
+    """Order of the rows by cluster, job id and time; (n - 1,) which have the next one's id."""
     ids, cluster = runs.job_id[rows], runs.cluster.codes[rows]
     one = len(rows) == 0 or bool((cluster == cluster[0]).all())
     order = np.argsort(ids, kind="stable") if one else np.lexsort((ids, cluster))
-    sorted_ids, of = ids[order], cluster[order]
-    same = (sorted_ids[1:] == sorted_ids[:-1]) & (of[1:] == of[:-1])
+    in_order = ids[order]
+    same = in_order[1:] == in_order[:-1]
+    if not one:
+        of = cluster[order]
+        same &= of[1:] == of[:-1]
     several = np.zeros(len(rows), dtype=np.bool_)
     several[1:] |= same
     several[:-1] |= same
