@@ -45,7 +45,7 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
 
     def has_newcomers() -> bool:
         seen = arrivals()
-        newer = bool(last) and seen.is_newer_than(last[0])
+        newer = not last or seen.is_newer_than(last[0])
         last[:] = [seen]
         return newer
 
