@@ -237,7 +237,7 @@ def test_explain_a_running_a_held_and_a_frozen_job(ltgf: Ltgf):
 
 def test_explain_a_finished_job_and_one_that_never_was(ltgf: Ltgf):
     over = ltgf.lab.submit("bob", "--gres=gpu:1", script="exit 3")
-    listed = ("sacct", "-aXn", "-S", "now-1hour", "-s", "F", "-o", "jobid")
+    listed = ("sacct", "-aXn", "-S", "now-1hour", "-o", "jobid")
     # a job that starts at once is in no window of sacct's for some seconds: it has no Eligible yet
     wait_until(lambda: str(over) in ltgf.lab.run(*listed).split(), 20, lambda: "sacct has it")
     ltgf.run("sync", "-S", "now-1hour")
