@@ -335,7 +335,7 @@ def _index(
     if sums is None or supply is None:
         state = state_of(weight=None, rho=None, share=None, asked=attained > 0)
         unknown = dict.fromkeys(_NEED_CAPACITY)
-        return TenantIndex(**common, **unknown, state=state)  # type: ignore[arg-type]
+        return TenantIndex(**common, **unknown, weight=tenant.weight, state=state)  # type: ignore[arg-type]
     deserved, quota, entitled = (
         float(sums.deserved[i]),
         float(sums.quota[i]),
@@ -360,7 +360,6 @@ def _index(
 
 
 _NEED_CAPACITY = (
-    "weight",
     "quota_gpus",
     "deserved_gpu_s",
     "quota_gpu_s",

@@ -43,7 +43,7 @@ class JobIndex:
     gpus: float
     attained_gpu_s: GpuSeconds
     kept_gpu_s: GpuSeconds
-    entitled_gpu_s: float
+    entitled_gpu_s: float | None
     rho: float | None
     klass: str
 
@@ -80,9 +80,9 @@ class JobIndices:
             gpus=float(self.gpus[i]),
             attained_gpu_s=_whole(self.attained[i]),
             kept_gpu_s=_whole(self.kept[i]),
-            entitled_gpu_s=float(self.entitled[i]),
+            entitled_gpu_s=None if math.isnan(self.entitled[i]) else float(self.entitled[i]),
             rho=rho,
-            klass="no share" if rho is None else class_of(rho),
+            klass=_class(rho, float(self.entitled[i])),
         )
 
     def rows(self) -> list[JobIndex]:
@@ -102,7 +102,7 @@ def job_fairness(
     *,
     tenants: tuple[str, ...],
     tenant_of: Mapping[str, str],
-    supply: Supply,
+    supply: Supply | None,
     pricing: Pricing,
     half_life_s: float = math.inf,
     requeued_work_kept: bool = False,
@@ -113,6 +113,7 @@ def job_fairness(
     Args:
         runs: as for `fairness.fairness`, every end known.
         tenants: names, sorted; the supply's columns are these.
+        supply: None: capacity is not known, then only what was attained is.
         requeued_work_kept: what a run that ended by requeue, preemption or node failure did is
             counted as kept (its jobs resume from a checkpoint) or as lost.
         loaded: `demand.load_of` these runs, where it is known already.
@@ -121,7 +122,10 @@ def job_fairness(
         runs, window, tenants=tenants, tenant_of=tenant_of, pricing=pricing
     )
     clock = Clock(window, half_life_s)
-    entitled = _entitled(asked, runs.tasks, clock, supply=supply)
+    if supply is None:
+        entitled = np.full(len(asked.rows), np.nan)
+    else:
+        entitled = _entitled(asked, runs.tasks, clock, supply=supply)
     attained = _attained(asked, clock)
     job, first = _jobs(runs, asked.rows)
     m = len(first)
@@ -143,6 +147,12 @@ def job_fairness(
         entitled=total_entitled,
         rho=rho,
     )
+
+
+def _class(rho: float | None, entitled: float) -> str:
+    if math.isnan(entitled):
+        return "unknown"
+    return "no share" if rho is None else class_of(rho)
 
 
 def _summed(job: IntArray, values: FloatArray, m: int) -> FloatArray:

@@ -59,7 +59,7 @@ class Measurement:
     """Indices over one window, with what they were computed from.
 
     tenants: every party by name. tenant_of: account -> tenant, for every account in the runs.
-    jobs: None when not asked for or capacity is not known.
+    jobs: None when not asked for.
     """
 
     fairness: Fairness
@@ -116,7 +116,7 @@ def measure(
         loaded=loaded,
     )
     jobs = None
-    if with_jobs and supply is not None:
+    if with_jobs:
         jobs = job_fairness(
             settled.runs,
             window,

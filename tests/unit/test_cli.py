@@ -100,10 +100,12 @@ def test_weights_and_capacity_from_the_command_line(ltgf, dump):
 
 def test_without_capacity_nothing_is_guessed(ltgf, dump):
     ltgf("sync", "--from-file", dump(row(1)))
-    _, out, _ = ltgf("fairness", "--json", *window())
+    _, out, _ = ltgf("fairness", "--json", "--jobs", *window())
     answer = json.loads(out)
-    (tenant,) = answer["tenants"]
+    (tenant,), (job,) = answer["tenants"], answer["jobs"]
     assert (tenant["attained_gpu_s"], tenant["quota_gpus"], tenant["rho"]) == (14400, None, None)
+    assert (job["attained_gpu_s"], job["entitled_gpu_s"], job["rho"]) == (14400, None, None)
+    assert (tenant["weight"], job["class"]) == (1, "unknown")
     assert answer["capacity_gpus"] is None
     assert any("--capacity" in text for text in answer["warnings"])
 
