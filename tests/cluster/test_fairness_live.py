@@ -38,9 +38,12 @@ SEVERAL = {"array": 3, "het": 2, "requeued": 3, "resized": 2}
 PARTITION = "billed"
 
 
-@pytest.fixture(scope="module")
-def accounts(cluster: Lab) -> Iterator[Lab]:
+@pytest.fixture(
+    scope="module", params=["cluster", pytest.param("trixie", marks=pytest.mark.trixie)]
+)
+def accounts(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """An account a kind, and a partition whose jobs are billed by hundredths of a GPU alone."""
+    cluster: Lab = request.getfixturevalue(request.param)
     cluster.drain()
     names = ",".join(KINDS)
     weights = "TRESBillingWeights=CPU=0,GRES/gpu=100,GRES/mps=1"
