@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
 from slurm_ltgf.core.order import Turn
 
@@ -75,8 +77,7 @@ class Scale:
         return level if off == 0 and 0 <= level <= LOWEST_LEVEL else None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A write to Slurm: SiteFactor of a job, old (None: not known) and new; rank in the order."""
 
     job_id: int
@@ -85,8 +86,10 @@ class Change:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+_KEY = attrgetter("key")
+
+
+class _Group(NamedTuple):
     """Jobs that are alike to the order; they share a label. current: their commonest one."""
 
     place: int
@@ -114,12 +117,18 @@ def changes(turns: Sequence[Turn], scale: Scale) -> list[Change]:
 
 def _groups(turns: Sequence[Turn]) -> list[_Group]:
     groups = []
-    for _, members in groupby(turns, key=lambda turn: turn.key):
+    for _, members in groupby(turns, key=_KEY):
         alike = tuple(members)
-        known = Counter(t.job.site_factor for t in alike if t.job.site_factor is not None)
-        current = max(known, key=lambda label: (known[label], label)) if known else None
-        groups.append(_Group(alike[0].rank, alike, current))
+        first = alike[0]
+        current = first.job.site_factor if len(alike) == 1 else _commonest(alike)
+        groups.append(_Group(first.rank, alike, current))
     return groups
+
+
+def _commonest(turns: Sequence[Turn]) -> int | None:
+    """The label that most of them have, the highest of several; None: none has one."""
+    known = Counter(t.job.site_factor for t in turns if t.job.site_factor is not None)
+    return max(known, key=lambda label: (known[label], label)) if known else None
 
 
 def _tail_label(group: _Group, scale: Scale) -> int:

@@ -14,9 +14,12 @@ Slurm's backfill: the order is ours, placement is Slurm's.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 from slurm_ltgf.core.model import UNKNOWN, PendingJob
 
@@ -52,8 +55,7 @@ class Rules:
     site_priority: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """A job's place in the queue.
 
     rank: 0 is the next to go. tag: start tag, inf for a tenant without entitlement. below_floor:
@@ -94,21 +96,32 @@ def order(
     by_tenant: dict[str, list[PendingJob]] = {}
     for job in jobs:
         by_tenant.setdefault(job.tenant, []).append(job)
-    rows = [
-        turn
-        for tenant in sorted(by_tenant)
-        for turn in _tagged(
-            in_tenant(by_tenant[tenant], rules=rules, now=now, rho=rho or {}),
-            standings[tenant],
-            rules=rules,
-            now=now,
-        )
+    queues = {
+        tenant: in_tenant(own, rules=rules, now=now, rho=rho or {})
+        for tenant, own in by_tenant.items()
+    }
+    return list(turns(queues, standings, rules=rules, now=now))
+
+
+def turns(
+    queues: Mapping[str, Iterable[PendingJob]],
+    standings: Mapping[str, Standing],
+    *,
+    rules: Rules,
+    now: int,
+) -> Iterator[Turn]:
+    """Jobs in LTGF order, one after the other: whoever needs only the first few pays for these.
+
+    Args:
+        queues: tenant -> its jobs in the order of `in_tenant`.
+    """
+    streams = [
+        _tagged(queues[tenant], standings[tenant], rules=rules, now=now)
+        for tenant in sorted(queues)
     ]
-    rows.sort(key=lambda row: row[0])  # stable: tenant name and position break ties
-    return [
-        Turn(rank, job, tag, not key[0], starving, charged, key)
-        for rank, (key, job, tag, starving, charged) in enumerate(rows)
-    ]
+    merged = heapq.merge(*streams, key=itemgetter(0))  # stable: tenant name breaks ties
+    for rank, (key, job, tag, starving, charged) in enumerate(merged):
+        yield Turn(rank, job, tag, not key[0], starving, charged, key)
 
 
 def in_tenant(
@@ -135,19 +148,20 @@ def is_starving(job: PendingJob, *, rules: Rules, now: int) -> bool:
 _Row = tuple[tuple[bool, float, float], PendingJob, float, bool, float]
 
 
-def _tagged(jobs: list[PendingJob], standing: Standing, *, rules: Rules, now: int) -> list[_Row]:
+def _tagged(
+    jobs: Iterable[PendingJob], standing: Standing, *, rules: Rules, now: int
+) -> Iterator[_Row]:
+    """One tenant's jobs with their keys, which never fall."""
     due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s
     floor_gpus = rules.floor * standing.quota_gpus
-    charged = 0.0
-    rows: list[_Row] = []
     spent = standing.attained_gpu_s + standing.committed_gpu_s
+    charged = 0.0
     for job in jobs:
         has = spent + rules.lease_s * charged
         tag = has / due if due > 0 else math.inf
         below = job.demand and standing.held_gpus + charged < floor_gpus
         # tenants without entitlement all have tag inf: the one that held least goes first
         key = (not below, tag, has if due <= 0 else 0.0)
-        rows.append((key, job, tag, is_starving(job, rules=rules, now=now), charged))
+        yield key, job, tag, is_starving(job, rules=rules, now=now), charged
         if job.demand:
             charged += job.gpus * job.tasks
-    return rows

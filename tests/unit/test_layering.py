@@ -29,6 +29,7 @@ PURE = {
     "heapq",
     "itertools",
     "math",
+    "operator",
     "numpy",
     "re",
     "typing",
