@@ -16,12 +16,12 @@ alike to the order (equal tags) have the same label. An unchanged order needs no
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from operator import attrgetter
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from slurm_ltgf.core.order import Turn
@@ -86,57 +86,42 @@ class Change(NamedTuple):
     rank: int
 
 
-_KEY = attrgetter("key")
-
-
-class _Group(NamedTuple):
-    """Jobs that are alike to the order; they share a label. current: their commonest one."""
-
-    place: int
-    turns: tuple[Turn, ...]
-    current: int | None
-
-
 def changes(turns: Sequence[Turn], scale: Scale) -> list[Change]:
     """The writes that bring Slurm's factors into this order, nearest to the head first.
 
     Args:
         turns: the order (`order.order`), each job with the factor that Slurm holds now.
     """
-    groups = _groups(turns)
-    head = [group for group in groups if group.place < scale.head]
-    labels = _head_labels([group.current for group in head], scale)
-    labels += [_tail_label(group, scale) for group in groups[len(head) :]]
+    starts = [i for i, turn in enumerate(turns) if not i or turn.key != turns[i - 1].key]
+    ends = [*starts, len(turns)][1:]
+    places = [turns[first].rank for first in starts]
+    current = [_commonest(turns, first, end) for first, end in zip(starts, ends, strict=True)]
+    head = bisect_left(places, scale.head)
+    labels = _head_labels(current[:head], scale)
+    labels += map(partial(_tail_label, scale), places[head:], current[head:])
     return [
         Change(turn.job.job_id, turn.job.site_factor, label, turn.rank)
-        for group, label in zip(groups, labels, strict=True)
-        for turn in group.turns
+        for first, end, label in zip(starts, ends, labels, strict=True)
+        for turn in turns[first:end]
         if turn.job.site_factor != label
     ]
 
 
-def _groups(turns: Sequence[Turn]) -> list[_Group]:
-    groups = []
-    for _, members in groupby(turns, key=_KEY):
-        alike = tuple(members)
-        first = alike[0]
-        current = first.job.site_factor if len(alike) == 1 else _commonest(alike)
-        groups.append(_Group(first.rank, alike, current))
-    return groups
-
-
-def _commonest(turns: Sequence[Turn]) -> int | None:
-    """The label that most of them have, the highest of several; None: none has one."""
-    known = Counter(t.job.site_factor for t in turns if t.job.site_factor is not None)
+def _commonest(turns: Sequence[Turn], first: int, end: int) -> int | None:
+    """The label that most of these have, the highest of several; None: none has one."""
+    if end - first == 1:
+        return turns[first].job.site_factor
+    factors = (turn.job.site_factor for turn in turns[first:end])
+    known = Counter(factor for factor in factors if factor is not None)
     return max(known, key=lambda label: (known[label], label)) if known else None
 
 
-def _tail_label(group: _Group, scale: Scale) -> int:
-    level = scale.level(group.place)
-    if group.current is not None:
-        now = scale.level_of_label(group.current)
+def _tail_label(scale: Scale, place: int, current: int | None) -> int:
+    level = scale.level(place)
+    if current is not None:
+        now = scale.level_of_label(current)
         if now is not None and abs(now - level) <= 1:
-            return group.current
+            return current
     return scale.label_of_level(level)
 
 
