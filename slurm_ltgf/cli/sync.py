@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from slurm_ltgf.store.ledger import StoreCounts
 
 SKIPPED_SHOWN = 10
+#: Small piles: storing one goes on while the next is read.
+DUMP_PILE_BYTES, BATCHES_AHEAD = 16 << 20, 8
 #: Cluster of a dump that says nothing of it, read where nobody said it either.
 NO_CLUSTER = "unknown"
 
@@ -86,7 +88,13 @@ def _from_file(app: App, given: dict[str, Any]) -> dict[str, Any]:
     with _opened(name) as (stream, size, written_at), app.ledger(readonly=False) as ledger:
         with _progress(f"reading {name}", total=size) as told, _naming(name):
             seen = _Seen(read_dump(stream, cluster=cluster, timezone=zone, now=written_at))
-            counts = ledger.store(seen, source=name, observed_at=written_at, progress=told)
+            counts = ledger.store(
+                _ahead(seen),
+                source=name,
+                observed_at=written_at,
+                progress=told,
+                pile_bytes=DUMP_PILE_BYTES,
+            )
         for there in seen.clusters:
             until = max(seen.until, ledger.synced_until(there) or 0)
             ledger.set_synced_until(there, until)
@@ -130,6 +138,22 @@ def _naming(name: str) -> Iterator[None]:
         yield
     except InputError as exc:
         raise InputError(f"{name}: {exc}") from exc
+
+
+def _ahead(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches, some read ahead while others are stored: numpy needs no interpreter's lock."""
+    from collections import deque
+    from concurrent.futures import ThreadPoolExecutor
+
+    coming = iter(batches)
+    reader = ThreadPoolExecutor(1)
+    try:
+        ahead = deque(reader.submit(next, coming, None) for _ in range(BATCHES_AHEAD))
+        while (batch := ahead.popleft().result()) is not None:
+            ahead.append(reader.submit(next, coming, None))
+            yield batch
+    finally:
+        reader.shutdown(cancel_futures=True)
 
 
 def _zone(name: str) -> tuple[tzinfo, str]:

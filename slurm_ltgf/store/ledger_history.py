@@ -67,6 +67,7 @@ class History(Records):
         replace_open: str | None = None,
         until: tuple[str, int] | None = None,
         progress: Callable[[Batch], object] | None = None,
+        pile_bytes: int = PILE_BYTES,
     ) -> StoreCounts:
         """Take in what a reader yields, in one transaction; if the reader raises, nothing.
 
@@ -77,9 +78,11 @@ class History(Records):
             replace_open: the batches list all open runs of this cluster: others are dropped.
             until: (cluster, epoch seconds) up to which its history is now complete.
             progress: called with each batch once it is taken in.
+            pile_bytes: rows held in memory, 88 bytes each, before the writing begins, and from
+                then on between two writes. Where nothing is slow, like a file, less is faster.
 
         Returns:
-            Counts. A run met again after about a million other rows is counted once more.
+            Counts. A run met again after a pile of other rows is counted once more.
 
         Raises:
             LedgerError: the file cannot be written.
@@ -93,7 +96,7 @@ class History(Records):
                 total += len(batch.skipped)
                 skipped.extend(batch.skipped[: max(0, SKIPPED_NAMED - len(skipped))])
                 intake.pile.add(batch.runs)
-                if intake.pile.nbytes > PILE_BYTES:
+                if intake.pile.nbytes > pile_bytes:
                     self._write_from_now_on(stack)
                     intake.merge()
                 if progress is not None:
