@@ -22,6 +22,7 @@ COMMANDS = {
     "explain": ("explain", "Why a job is where it is."),
     "tick": ("tick", "One pass: sync, order, write SiteFactors."),
     "daemon": ("daemon", "A pass every few seconds, for ever."),
+    "simulate": ("simulate", "What other policies would do with a trace."),
 }
 
 

@@ -15,7 +15,8 @@ ARROWS = {
     "store": {"core.model", "errors"},
     "service": {"core", "slurm", "store", "errors"},
     "daemon": {"service", "errors"},
-    "cli": {"service", "daemon", "core", "slurm", "store", "errors"},
+    "sim": {"core", "errors"},
+    "cli": {"service", "daemon", "sim", "core", "slurm", "store", "errors"},
 }
 #: What core may use: nothing that can see a file, a clock or an environment.
 PURE = {

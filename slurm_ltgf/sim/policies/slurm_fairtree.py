@@ -1,0 +1,106 @@
+"""slurm-fairtree: Slurm's priority/multifactor with Fair Tree, one account a tenant below the root.
+
+    usage      GPU-seconds, halved every half_life_s, brought up to date every calc_period_s
+    LF = S / U  share over usage (both normalised among siblings), infinite where usage is 0
+    fairshare  rank of the account by LF over the number of accounts (1 for the first)
+    priority   weight_fairshare · fairshare + weight_age · min(age / max_age_s, 1)
+
+Source: slurm.conf(5) PriorityDecayHalfLife, PriorityCalcPeriod, PriorityMaxAge; fair_tree.shtml.
+GPU-seconds are the usage as if TRESBillingWeights were GRES/gpu=1 alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+
+from slurm_ltgf.sim.workload import Job
+
+
+class SlurmFairTree:
+    """Highest priority first; priorities stand still between two calculations."""
+
+    name = "slurm-fairtree"
+
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        *,
+        half_life_s: float = 7 * 86400,
+        calc_period_s: int = 300,
+        weight_fairshare: float = 100_000,
+        weight_age: float = 1_000,
+        max_age_s: float = 7 * 86400,
+    ) -> None:
+        self.period_s = calc_period_s
+        self._weights = dict(weights)
+        self._half_life_s = half_life_s
+        self._points = (weight_fairshare, weight_age, max_age_s)
+        self._held = dict.fromkeys(weights, 0)
+        self._usage = dict.fromkeys(weights, 0.0)
+        self._fairshare = dict.fromkeys(weights, 1.0)
+        self._calculated = 0
+        self._waiting: dict[str, dict[int, Job]] = {name: {} for name in weights}
+
+    def arrived(self, job: Job, now: int) -> None:
+        """To the end of its account's queue: age alone tells jobs of one account apart."""
+        self._calculate(now)
+        self._waiting[job.tenant][job.job_id] = job
+
+    def started(self, job: Job, now: int) -> None:
+        """The account holds more."""
+        self._calculate(now)
+        del self._waiting[job.tenant][job.job_id]
+        self._held[job.tenant] += job.gpus
+
+    def ended(self, job: Job, now: int) -> None:
+        """The account holds less."""
+        self._calculate(now)
+        self._charge(job, now)
+        self._held[job.tenant] -= job.gpus
+
+    def candidates(self, now: int) -> Iterator[Job]:
+        """By priority, then by age and id."""
+        self._calculate(now)
+        streams = [self._of(name, now) for name, jobs in self._waiting.items() if jobs]
+        return (job for _, job in heapq.merge(*streams, key=itemgetter(0)))
+
+    def _of(self, tenant: str, now: int) -> Iterator[tuple[tuple[float, int, int], Job]]:
+        weight_fairshare, weight_age, max_age_s = self._points
+        base = weight_fairshare * self._fairshare[tenant]
+        for job in self._waiting[tenant].values():
+            age = min((self._calculated - job.submit) / max_age_s, 1.0)
+            yield (-(base + weight_age * max(age, 0.0)), job.submit, job.job_id), job
+
+    def _charge(self, job: Job, now: int) -> None:
+        """A job that ends between two calculations is charged to its end, as slurmctld does."""
+        begun = job.start if job.start is not None else now
+        self._usage[job.tenant] += job.gpus * max(now - max(begun, self._calculated), 0)
+
+    def _calculate(self, now: int) -> None:
+        """Bring usage and fairshare up to the last multiple of the period."""
+        until = now - now % self.period_s
+        if until <= self._calculated:
+            return
+        span = until - self._calculated
+        rate = math.log(2) / self._half_life_s
+        kept = math.exp(-rate * span)
+        for name, held in self._held.items():
+            self._usage[name] = self._usage[name] * kept + held * (1 - kept) / rate
+        self._calculated = until
+        self._rank()
+
+    def _rank(self) -> None:
+        shares, used = sum(self._weights.values()) or 1.0, sum(self._usage.values())
+        level = {
+            name: math.inf
+            if self._usage[name] <= 0
+            else (weight / shares) / (self._usage[name] / used)
+            for name, weight in self._weights.items()
+        }
+        ordered = sorted(level, key=lambda name: (-level[name], name))
+        n = len(ordered)
+        rank = {level[name]: (n - i) / n for i, name in reversed(list(enumerate(ordered)))}
+        self._fairshare = {name: rank[level[name]] for name in ordered}  # tied: the first's

@@ -1,0 +1,1 @@
+"""Traces: files of other people's formats, and a generator, as workloads."""
