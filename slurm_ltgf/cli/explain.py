@@ -68,10 +68,7 @@ def _present(app: App, seen: View, record: QueueJob) -> dict[str, Any]:
         return {**shape, "sentences": _frozen(record)}
     why = explain(seen, app.config, record.job_id)
     if why is None:
-        return {
-            **shape,
-            "sentences": [f"Job {record.shown_id} is not managed here (site.partitions, root)."],
-        }
+        return {**shape, "sentences": [_not_ours(record)]}
     return {**shape, **_numbers(why), "sentences": _said(why, record, seen)}
 
 
@@ -138,8 +135,14 @@ def _no_turn(why: Explanation, seen: View) -> str:
     return "No time can be told for its turn: running jobs have no time limit."
 
 
+def _not_ours(record: QueueJob) -> str:
+    return f"Job {record.shown_id} is not managed here (site.partitions, root)."
+
+
 def _running(seen: View, record: QueueJob) -> list[str]:
-    hold = next(hold for hold in seen.holds if hold.job_id == record.job_id)
+    hold = next((hold for hold in seen.holds if hold.job_id == record.job_id), None)
+    if hold is None:
+        return [_not_ours(record)]
     said = [
         (
             f"Job {record.shown_id} is {record.state} since {render.moment(record.start)} and "

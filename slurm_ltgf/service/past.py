@@ -17,7 +17,7 @@ from slurm_ltgf.core.measure import (
 from slurm_ltgf.core.model import Account, Window
 from slurm_ltgf.errors import UsageError
 from slurm_ltgf.service.observed import capacity_steps, shards_per_gpu, weight_steps
-from slurm_ltgf.service.terms import pricing_of, tenancy_of, terms_of
+from slurm_ltgf.service.terms import managed, pricing_of, tenancy_of, terms_of
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
 
@@ -57,7 +57,8 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
     known = [ledger.synced_until(name) for name in clusters]
     known_until = min((until for until in known if until is not None), default=None)
     window = _window(question, config, ledger, clusters, now=now, known_until=known_until)
-    runs = ledger.runs(clusters, window)
+    found = ledger.runs(clusters, window)
+    runs = managed(found, config)
     accounts = _merged_accounts(ledger, clusters)
     used = {name for cluster in clusters for name in accounts_of_dumps(ledger, cluster)}
     capacity = _capacity_steps(ledger, config, question, clusters, window)
@@ -76,6 +77,11 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
     )
     latest = capacity[-1].gpus if capacity else None
     notes = _notes(measurement, window, capacity=capacity, accounts=accounts, known=known_until)
+    if len(runs) < len(found):
+        notes.append(
+            f"{len(found) - len(runs)} runs outside {', '.join(config.site.partitions)} are in no "
+            "sum (site.partitions)"
+        )
     return Answer(
         clusters=tuple(clusters),
         window=window,

@@ -15,7 +15,7 @@ from slurm_ltgf.core.plan import Hold, Plan, plan
 from slurm_ltgf.core.tenants import Tenancy
 from slurm_ltgf.service.edges import Edges, Memory
 from slurm_ltgf.service.observed import capacity_steps, observe_site, weight_steps
-from slurm_ltgf.service.terms import rules_of, scale_of, tenancy_of, terms_of
+from slurm_ltgf.service.terms import is_managed, managed, rules_of, scale_of, tenancy_of, terms_of
 from slurm_ltgf.slurm.nodes import Capacity
 from slurm_ltgf.slurm.queue import Priorities, Queue, QueueJob, demand_tasks
 from slurm_ltgf.store.config import Config
@@ -54,7 +54,9 @@ def view(
     accounts, capacity = observe_site(edges, ledger, config, now=now, memory=memory)
     terms = terms_of(config, shards_per_gpu=capacity.per_gpu("shard"))
     window = _live_window(config, ledger, edges.cluster, now)
-    runs, live = live_runs(ledger.runs(edges.cluster, window), queue, edges.cluster, now=now)
+    ours = _ours(queue, config)
+    known = managed(ledger.runs(edges.cluster, window), config)
+    runs, live = live_runs(known, ours, edges.cluster, now=now)
     tenancy = tenancy_of(config, accounts)
     measurement = measure(
         runs,
@@ -68,10 +70,12 @@ def view(
         extra_accounts={job.account for job in queue.jobs},
         with_jobs=True,
     )
-    managed = [job for job in queue.pending if _is_managed(job, config, measurement)]
+    of_tenants = [
+        job for job in ours.pending if measurement.tenant_of[job.account] in measurement.tenants
+    ]
     priorities = edges.priorities()
-    jobs = _waiting(queue, managed, measurement, terms.pricing, priorities, ledger, now=now)
-    holds = tuple(_hold(job, measurement, terms.pricing) for job in queue.holding)
+    jobs = _waiting(queue, of_tenants, measurement, terms.pricing, priorities, ledger, now=now)
+    holds = tuple(_hold(job, measurement, terms.pricing) for job in ours.holding)
     return View(
         now=now,
         queue=queue,
@@ -80,7 +84,7 @@ def view(
         jobs=jobs,
         holds=holds,
         plan=_decided(jobs, holds, measurement, config, now=now),
-        held=tuple(job for job in managed if job.is_held),
+        held=tuple(job for job in of_tenants if job.is_held),
         frozen=priorities.frozen,
         notes=_view_notes(measurement, queue, capacity),
     )
@@ -110,7 +114,7 @@ def _decided(
 
 def _waiting(
     queue: Queue,
-    managed: list[QueueJob],
+    of_tenants: list[QueueJob],
     measurement: Measurement,
     pricing: Pricing,
     priorities: Priorities,
@@ -128,7 +132,7 @@ def _waiting(
             site_factor=_factor(job, priorities, ledger),
             tasks=tasks[job.job_id],
         )
-        for job in managed
+        for job in of_tenants
         if not job.is_held and job.job_id not in priorities.frozen
     )
 
@@ -221,11 +225,10 @@ def _weight_steps(
     return [*weight_steps(ledger, cluster, window), WeightStep(window.end, today)]
 
 
-def _is_managed(job: QueueJob, config: Config, measurement: Measurement) -> bool:
-    """Whether the order is ours: a tenant's job in one of the site's partitions."""
-    wanted = config.site.partitions
-    here = not wanted or bool(set(job.partition.split(",")) & set(wanted))
-    return here and measurement.tenant_of[job.account] in measurement.tenants
+def _ours(queue: Queue, config: Config) -> Queue:
+    """The records of the site's partitions."""
+    jobs = tuple(job for job in queue.jobs if is_managed(job.partition, config))
+    return replace(queue, jobs=jobs)
 
 
 def _pending(

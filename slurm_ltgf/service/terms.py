@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from slurm_ltgf.core.factor import Scale
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.measure import Terms
-from slurm_ltgf.core.model import Account
+from slurm_ltgf.core.model import Account, Runs
 from slurm_ltgf.core.order import Rules
 from slurm_ltgf.core.tenants import Tenancy
 from slurm_ltgf.errors import ConfigError
@@ -36,6 +38,23 @@ def _tenancy(config: Config, accounts: Sequence[Account], weights: Mapping[str, 
         weights=weights,
         excluded=config.fairness.exclude_accounts,
     )
+
+
+def is_managed(partition: str, config: Config) -> bool:
+    """Whether a job of this partition, or of several ("cpu,gpu"), is in the site's care.
+
+    One that no record names is: it cannot be told to be another's.
+    """
+    wanted = config.site.partitions
+    return not wanted or not partition or not set(wanted).isdisjoint(partition.split(","))
+
+
+def managed(runs: Runs, config: Config) -> Runs:
+    """The runs in the site's partitions: capacity counts only their nodes, so use must too."""
+    if not config.site.partitions:
+        return runs
+    ours = np.array([is_managed(name, config) for name in runs.partition.names], dtype=np.bool_)
+    return runs.take(ours[runs.partition.codes]) if len(runs) else runs
 
 
 def pricing_of(config: Config, *, shards_per_gpu: int = 0) -> Pricing:

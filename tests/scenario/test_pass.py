@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_ltgf.core.model import UNKNOWN
+from slurm_ltgf.core.model import UNKNOWN, Window
+from slurm_ltgf.service.past import Question, fairness
 from slurm_ltgf.store.config import parsed
 from tests.scenario.conftest import T0
 
@@ -211,6 +212,26 @@ def test_only_managed_partitions_are_written_to(site):
     site.pending(3, "a", 1, partition="debug,main")
     site.tick()
     assert sorted(change.job_id for change in site.writes) == [1, 3]
+
+
+def test_what_runs_in_other_partitions_is_on_no_account(site):
+    site.config = parsed("[site]\npartitions = ['main']", "test")
+    site.tenants(a=1, b=1)
+    site.ran(1, "a", 0, 3600, 8)
+    site.history[-1] = replace(site.history[-1], partition="debug")
+    site.ran(2, "b", 0, 3600, 4)
+    site.history[-1] = replace(site.history[-1], partition="main")
+    site.running(3, "a", 16, 3000)
+    site.jobs[-1] = replace(site.jobs[-1], partition="debug")
+    site.pending(4, "a", 1, partition="debug")
+    site.now = 3600
+    seen = site.tick().view
+    assert [row.attained_gpu_s for row in seen.measurement.fairness.tenants] == [0, 4 * 3600]
+    assert seen.holds == ()
+    asked = Question(window=Window(T0, T0 + 3600))
+    past = fairness(site.ledger, site.config, asked, now=T0 + 3600)
+    assert [row.attained_gpu_s for row in past.measurement.fairness.tenants] == [0, 4 * 3600]
+    assert "1 runs outside main are in no sum (site.partitions)" in past.notes
 
 
 def test_jobs_of_the_root_account_are_left_to_slurm(site):
