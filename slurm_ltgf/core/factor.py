@@ -20,7 +20,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -98,7 +97,7 @@ def changes(turns: Sequence[Turn], scale: Scale) -> list[Change]:
     current = [_commonest(turns, first, end) for first, end in zip(starts, ends, strict=True)]
     head = bisect_left(places, scale.head)
     labels = _head_labels(current[:head], scale)
-    labels += map(partial(_tail_label, scale), places[head:], current[head:])
+    labels += _tail_labels(places[head:], current[head:], scale)
     return [
         Change(turn.job.job_id, turn.job.site_factor, label, turn.rank)
         for first, end, label in zip(starts, ends, labels, strict=True)
@@ -116,13 +115,19 @@ def _commonest(turns: Sequence[Turn], first: int, end: int) -> int | None:
     return max(known, key=lambda label: (known[label], label)) if known else None
 
 
-def _tail_label(scale: Scale, place: int, current: int | None) -> int:
-    level = scale.level(place)
-    if current is not None:
-        now = scale.level_of_label(current)
-        if now is not None and abs(now - level) <= 1:
-            return current
-    return scale.label_of_level(level)
+def _tail_labels(places: Sequence[int], current: Sequence[int | None], scale: Scale) -> list[int]:
+    """Each place's level's label, or the current one where that is at most one level off."""
+    labels: list[int] = []
+    while (at := len(labels)) < len(places):
+        level = scale.level(places[at])
+        end = bisect_right(places, level, lo=at, key=scale.level)
+        own = scale.label_of_level(level)
+        near = {scale.label_of_level(k) for k in (level - 1, level, level + 1)}
+        near = {label for label in near if scale.level_of_label(label) is not None}
+        labels += [
+            label if label is not None and label in near else own for label in current[at:end]
+        ]
+    return labels
 
 
 def _head_labels(current: Sequence[int | None], scale: Scale) -> list[int]:
