@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-#: A MIG profile inside a GPU type: a100_3g.40gb, 1g.10gb, nvidia_h100_7g.79gb, 1g.5gb+me.
-MIG = re.compile(r"(?:^|[_\-.])(\d+)g\.\d+gb")
+#: A MIG profile inside a GPU type: a100_3g.40gb, 1g.10gb, nvidia_h100_7g.79gb, 1g.5gb+me, and
+#: a compute instance of one: 1c.3g.20gb has 1 of the 3 slices.
+MIG = re.compile(r"(?:^|[^0-9a-z])(?:(\d+)c\.)?(\d+)g\.\d+gb", re.IGNORECASE)
 UNKNOWN_GRES = "?"
 
 
@@ -65,7 +66,7 @@ def gpus(gres: str, pricing: Pricing) -> Gpus:
         return Gpus(unpriced="AllocTRES is empty though the job ran")
     parts = _parts(gres)
     whole = {kind: count for (name, kind), count in parts.items() if name == "gpu"}
-    if whole:
+    if any(whole.values()):
         return _devices(whole, pricing)
     for name, per_gpu, plural in (
         ("mps", pricing.mps_per_gpu, "units of mps"),
@@ -138,11 +139,13 @@ def _slice(kind: str, pricing: Pricing) -> Fraction:
     profile = MIG.search(kind)
     if profile is None:
         return Fraction(1)
-    slices = next((n for family, n in pricing.mig_slices.items() if family in kind), 7)
-    return Fraction(min(int(profile[1]), slices), slices)
+    name = kind.lower()
+    slices = next((n for family, n in pricing.mig_slices.items() if family.lower() in name), 7)
+    return Fraction(min(int(profile[1] or profile[2]), slices), slices)
 
 
 def _weight(kind: str, pricing: Pricing) -> Fraction:
     base = MIG.split(kind)[0] if MIG.search(kind) else kind
-    weight = pricing.weights.get(kind, pricing.weights.get(base, 1))
+    weights = {name.lower(): weight for name, weight in pricing.weights.items()}
+    weight = weights.get(kind.lower(), weights.get(base.lower(), 1))
     return Fraction(str(weight))

@@ -45,7 +45,13 @@ __all__ = [
 
 #: Exactly these: gres/gpumem, gres/gpuutil and gres/gpfs only start alike.
 _GPU_TRES = re.compile(r"gres/((?:gpu|mps|shard)(?::[^=]+)?)")
-_GPU_GRES = re.compile(r"(gpu|mps|shard)(?::([^:]+))?:(\d+)")
+#: What would be a GPU if sacct wrote it so, or a type by its number in slurmdbd: no 0 is meant.
+_UNCLEAR_TRES = re.compile(r"(gres[/:])?(gpu|mps|shard)(:.*)?|\d+", re.IGNORECASE)
+#: More of one kind no job can hold: a damaged number.
+_MOST = 10**8
+_GPU_GRES = re.compile(r"(gpu|mps|shard)(?::([^:]+))?[:=](\d+)")
+#: What sacct has put before a GRES, and "gpu" as the number that old ones printed for it.
+_GRES_PREFIX = re.compile(r"(?:PER_[A-Z]+:)?(?:gres[:/])?(7696487(?=:))?")
 
 
 def gres_of_tres(tres: str) -> str:
@@ -63,17 +69,19 @@ def gres_of_tres(tres: str) -> str:
         return ""
     found: dict[str, int] = {}
     for token in tres.split(","):
-        name, _, value = token.partition("=")
+        name, _, value = token.strip().partition("=")
         if not name or not value:
             raise ValueError(f"TRES list is cut short at {token!r}: {tres!r}")
         match = _GPU_TRES.fullmatch(name)
         if match:
             _put(found, match[1], value, tres)
+        elif _UNCLEAR_TRES.fullmatch(name):
+            raise ValueError(f"cannot read TRES {name!r}: {tres!r}")
     return _canonical(found)
 
 
 def _put(found: dict[str, int], name: str, value: str, tres: str) -> None:
-    if not value.isdecimal() or name in found:
+    if not value.isdecimal() or name in found or int(value) > _MOST:
         raise ValueError(f"cannot read the count of gres/{name}: {tres!r}")
     found[name] = int(value)
 
@@ -104,7 +112,8 @@ def gres_of_node(text: str) -> str:
 
 def _node_gres(token: str, text: str) -> tuple[str, int]:
     token = token.replace(":no_consume", "").replace("::", ":")
-    if token.split(":")[0] not in ("gpu", "mps", "shard"):
+    token = _GRES_PREFIX.sub(lambda match: "gpu" if match[1] else "", token, count=1)
+    if re.split("[:=]", token)[0] not in ("gpu", "mps", "shard"):
         return "", 0
     if token in ("gpu", "mps", "shard"):  # `--gres=gpu` asks for one
         return token, 1
