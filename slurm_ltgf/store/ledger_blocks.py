@@ -80,11 +80,13 @@ def begins(rows: RowArray) -> IntArray:
 
 
 def reaches(rows: RowArray, begin: IntArray) -> IntArray:
-    """When each finished run ceases to matter; at least a second after it began."""
+    """When each finished run ceases to matter; at least a second after it began.
+
+    Where Elapsed is longer than from Start to End, Elapsed is what is charged.
+    """
     start, elapsed = rows[:, _START].astype(np.int64), rows[:, _ELAPSED]
-    guess = np.where((start >= 0) & (elapsed >= 0), start + elapsed, begin)
-    end = np.where(rows[:, _END] >= 0, rows[:, _END], guess)
-    return np.maximum(end, begin + 1)
+    charged = np.where((start >= 0) & (elapsed >= 0), start + elapsed, begin)
+    return np.maximum(np.maximum(charged, rows[:, _END]), begin + 1)
 
 
 def sorted_rows(rows: RowArray) -> RowArray:

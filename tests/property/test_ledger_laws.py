@@ -75,8 +75,8 @@ def begin(run: Run) -> int:
 def reach(run: Run) -> float:
     if not is_finished(run):
         return float("inf")
-    guess = run.start + run.elapsed_s if UNKNOWN not in (run.start, run.elapsed_s) else UNKNOWN
-    return max(run.end if run.end != UNKNOWN else guess, begin(run) + 1)
+    charged = run.start + run.elapsed_s if UNKNOWN not in (run.start, run.elapsed_s) else UNKNOWN
+    return max(run.end, charged, begin(run) + 1)
 
 
 def meets(run: Run, window: Window) -> bool:

@@ -292,8 +292,13 @@ def test_a_job_cancelled_before_it_was_eligible_counts_from_submit(ledger: Ledge
 
 
 def test_a_run_without_length_is_in_its_second(ledger: Ledger) -> None:
-    store(ledger, run(1, submit=10, eligible=10, start=10, end=10))
+    store(ledger, run(1, submit=10, eligible=10, start=10, end=10, elapsed_s=0))
     assert [len(ledger.runs("c1", Window(a, a + 1))) for a in (9, 10, 11)] == [0, 1, 0]
+
+
+def test_a_run_reaches_as_far_as_it_is_charged_where_that_is_beyond_its_end(ledger: Ledger) -> None:
+    store(ledger, run(1, submit=10, eligible=10, start=10, end=20, elapsed_s=100))
+    assert [len(ledger.runs("c1", Window(a, a + 1))) for a in (9, 10, 109, 110)] == [0, 1, 1, 0]
 
 
 def test_an_open_run_reaches_into_every_later_window(ledger: Ledger) -> None:
