@@ -95,25 +95,24 @@ def _from_file(app: App, given: dict[str, Any]) -> dict[str, Any]:
                 progress=told,
                 pile_bytes=DUMP_PILE_BYTES,
             )
-        for there in seen.clusters:
+        for there in seen.accounts:
             until = max(seen.until, ledger.synced_until(there) or 0)
             ledger.set_synced_until(there, until)
-            remember_accounts(ledger, there, seen.accounts)
+            remember_accounts(ledger, there, seen.accounts[there])
         skipped = ledger.skipped(name)
     report = _report(counts, skipped, counts.skipped, source=name, start=None)
-    report["clusters"] = sorted(seen.clusters)
+    report["clusters"] = sorted(seen.accounts)
     report["known_until"] = seen.until
     report["warnings"].append(f"local times without an offset are taken as {said}")
     return report
 
 
 class _Seen:
-    """Batches passing by, and what they tell of the whole: clusters, accounts, latest instant."""
+    """Batches passing by, and what they tell of the whole: each cluster's accounts, until when."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches
-        self.clusters: set[str] = set()
-        self.accounts: set[str] = set()
+        self.accounts: dict[str, set[str]] = {}
         self.until = 0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -121,8 +120,13 @@ class _Seen:
 
         for batch in self._batches:
             runs = batch.runs
-            self.clusters.update(runs.cluster.names)
-            self.accounts.update(runs.account.names)
+            # By the rows, for the words are also those of rows that could not be read.
+            width = max(len(runs.account.names), 1)
+            pairs = np.bincount(runs.cluster.codes.astype(np.int64) * width + runs.account.codes)
+            for pair in np.flatnonzero(pairs).tolist():
+                cluster, account = divmod(pair, width)
+                named = self.accounts.setdefault(runs.cluster.names[cluster], set())
+                named.add(runs.account.names[account])
             ran = np.where(
                 runs.start >= 0, runs.start + np.maximum(runs.elapsed_s, 0) + runs.suspended_s, 0
             )
