@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
-from slurm_ltgf.core.demand import Load, Loaded, Unpriced, load_of
+from slurm_ltgf.core.demand import Load, Loaded, Unpriced, load_of, used_seconds
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.model import FloatArray, IntArray, Runs, Tenant, Window
 from slurm_ltgf.core.timeline import PART_RUNS, Clock, Supply, in_parts, water_fill
@@ -33,6 +33,7 @@ GpuSeconds: TypeAlias = int | float
 LOSS, BENEFIT = 0.95, 1.05
 #: Segments a block of the sweep holds: a block of float64 for 50 tenants stays in the cache.
 BLOCK_CELLS = 200_000
+_INT64_END = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def fairness(
     )
     clock = Clock(window, half_life_s)
     attained = attained_gpu_s(asked, clock, len(names))
-    held = _held_besides(asked, runs, len(names))
+    held = _held_besides(asked, runs, window, len(names))
     sums = None
     if supply is not None:
         supply = _in_order(supply, names)
@@ -144,7 +145,7 @@ def attained_gpu_s(asked: Load, clock: Clock, n_tenants: int) -> list[GpuSeconds
             asked.tenant, weights=(high - low) * kept * asked.gpus, minlength=n_tenants
         )
         return [float(x) for x in weighted]
-    exact = _sums(asked, n_tenants, lambda part: asked.used_s[part] * asked.ticks[part])
+    exact = _sums(asked, n_tenants, lambda part: (asked.used_s[part], asked.ticks[part]))
     return [_plain(Fraction(x, asked.scale)) for x in exact]
 
 
@@ -154,6 +155,11 @@ def integrals(
     """D, W and X of each tenant: one sweep over the instants at which demand or supply changes."""
     n = len(supply.tenants)
     total = Integrals(np.zeros(n), np.zeros(n), np.zeros(n), 0.0)
+    if n == 0:
+        here = supply.step_at(np.append(clock.window.start, supply.changes_in(clock.window)))
+        edges = [clock.window.start, *supply.changes_in(clock.window), clock.window.end]
+        spans = np.diff(clock(np.array(edges, dtype=np.int64)))
+        return replace(total, capacity=float(supply.capacity[here] @ spans))
     for part, rows in in_parts(asked.begin, asked.end, clock.window):
         events = _demand_events(asked, rows, part, marks=supply.changes_in(part))
         sums = _sweep(events, part, clock, supply=supply, limits=limits, scale=asked.scale)
@@ -279,19 +285,24 @@ def _blocks(step: IntArray, size: int) -> list[tuple[int, int]]:
     ]
 
 
-def _sums(asked: Load, n: int, values: Callable[[slice], IntArray]) -> list[int]:
-    """Exact integer sums by tenant; split in halves so that no float64 sum leaves 2^53.
+def _sums(asked: Load, n: int, factors: Callable[[slice], tuple[IntArray, IntArray]]) -> list[int]:
+    """Exact integer sums by tenant of products; in halves so that no float64 sum leaves 2^53.
 
-    values: of a part of the rows; the parts stay in the processor's cache.
+    factors: of a part of the rows; the parts stay in the processor's cache.
     """
     sums = [0] * n
     for first in range(0, len(asked.rows), PART_RUNS):
         part = slice(first, first + PART_RUNS)
+        a, b = factors(part)
+        if int(a.max(initial=0)) * int(b.max(initial=0)) >= _INT64_END:
+            for who, x, y in zip(asked.tenant[part].tolist(), a.tolist(), b.tolist(), strict=True):
+                sums[who] += x * y
+            continue
         high, low = (
             np.bincount(asked.tenant[part], weights=half, minlength=n).tolist()
-            for half in _halves(values(part))
+            for half in _halves(a * b)
         )
-        sums = [x + (int(a) << 20) + int(b) for x, a, b in zip(sums, high, low, strict=True)]
+        sums = [x + (int(h) << 20) + int(k) for x, h, k in zip(sums, high, low, strict=True)]
     return sums
 
 
@@ -299,16 +310,19 @@ def _halves(values: IntArray) -> tuple[IntArray, IntArray]:
     return values >> 20, values & ((1 << 20) - 1)
 
 
-def _held_besides(asked: Load, runs: Runs, n: int) -> list[tuple[GpuSeconds, int]]:
+def _held_besides(asked: Load, runs: Runs, window: Window, n: int) -> list[tuple[GpuSeconds, int]]:
     """(suspended GPU-seconds, device-seconds) of each tenant."""
     devices = np.array([p.devices for p in asked.prices], dtype=np.int64)
 
-    def suspended(part: slice) -> IntArray:
-        seconds = np.maximum(runs.suspended_s[asked.rows[part]], 0)
-        return seconds * (asked.end[part] > asked.start[part]) * asked.ticks[part]
+    def suspended(part: slice) -> tuple[IntArray, IntArray]:
+        whole = np.maximum(runs.suspended_s[asked.rows[part]], 0)
+        some = np.flatnonzero(whole)  # few
+        start, end = asked.start[part][some], asked.end[part][some]
+        whole[some] = used_seconds(whole[some], start, end, window)
+        return whole, asked.ticks[part]
 
     waiting = _sums(asked, n, suspended)
-    seconds = _sums(asked, n, lambda part: asked.used_s[part] * devices[asked.price[part]])
+    seconds = _sums(asked, n, lambda part: (asked.used_s[part], devices[asked.price[part]]))
     return [
         (_plain(Fraction(ticks, asked.scale)), whole)
         for ticks, whole in zip(waiting, seconds, strict=True)
