@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from slurm_ltgf.core.model import Batch, IntArray, Skipped
 from slurm_ltgf.errors import InputError
 from slurm_ltgf.slurm.cells import Block
-from slurm_ltgf.slurm.header import INNER_NEWLINE, Header, read_header
+from slurm_ltgf.slurm.header import BYTE_ORDER_MARK, INNER_NEWLINE, Header, read_header
 from slurm_ltgf.slurm.mend import Line, mend
 from slurm_ltgf.slurm.rows import Rows, Site, Table
 
@@ -58,10 +58,11 @@ def read_dump(
     head = b""
     while not head.strip() and (block := next(blocks, b"")):
         head += block
-    if head.lstrip().startswith(b"{"):
+    text = head.removeprefix(BYTE_ORDER_MARK)
+    if text.lstrip().startswith(b"{"):
         from slurm_ltgf.slurm.sacct_json import read_json
 
-        yield from read_json(b"".join([head, *blocks]), site)
+        yield from read_json(b"".join([text, *blocks]), site)
     else:
         yield from read_text(chain([head], blocks), site)
 
@@ -186,14 +187,39 @@ class _TextReader:
             raise InputError(f"line {self._line}: no whole row in {_LONGEST_ROW >> 20} MiB")
         self._line = shape.next_line
         if whole.all():
-            return self._whole(rows, shape)
-        return self._mended(rows, shape, whole, last=last)
+            read = self._whole(rows, shape)
+        else:
+            read = self._mended(rows, shape, whole, last=last)
+        return replace(read, skipped=self._without_headers(read.skipped, rows, shape))
+
+    def _without_headers(
+        self, skipped: Sequence[Skipped], rows: bytes, shape: _Shape
+    ) -> tuple[Skipped, ...]:
+        """What was skipped but the header once more, where dumps were put into one file."""
+        kept = []
+        for row in skipped:
+            line = shape.line(rows, int(np.searchsorted(shape.lines, row.line)))
+            if not self._is_header(line, row.line):
+                kept.append(row)
+        return tuple(kept)
+
+    def _is_header(self, line: Line, number: int) -> bool:
+        """Whether a line that is no row is the header once more; with other columns: refused."""
+        columns = self._header.columns_of(line.text)
+        if columns and columns != self._header.names:
+            raise InputError(
+                f"line {number} is a header with other columns than the first line's:"
+                " read dumps of different columns one by one"
+            )
+        return bool(columns)
 
     def _whole(self, rows: bytes, shape: _Shape) -> Rows:
         return self._table.read(Block.of(rows, shape.marks, self._header.width, shape.lines))
 
     def _mended(self, rows: bytes, shape: _Shape, whole: NDArray[np.bool_], *, last: bool) -> Rows:
         odd = [shape.line(rows, i) for i in np.flatnonzero(~whole).tolist()]
+        for line in odd:
+            self._is_header(line, int(shape.lines[line.index]))
         found = mend(odd, self._header, row_before=self._begun)
         if last:
             _refuse_a_cut_end(odd, [i for i, _ in found.refused], shape)

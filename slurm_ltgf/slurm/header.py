@@ -43,6 +43,8 @@ _FREE = frozenset(
 UNIT = b"\x1f"
 #: Stands for a newline inside a row whose end has a token of its own.
 INNER_NEWLINE = b"\v"
+#: What some programs put before the first character of a text in UTF-8.
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,13 @@ class Header:
             tail -= 1
         return tail
 
+    def columns_of(self, line: bytes) -> tuple[str, ...]:
+        """The columns that a line below this header names, if it is a header again; else ()."""
+        cells = line.removeprefix(BYTE_ORDER_MARK).strip(b"\r ").split(self.delimiter)
+        names = tuple(cell.decode("utf-8", "replace").lower() for cell in cells)
+        known = len(names) > 1 and all(name in _OWN or name in self.names for name in names)
+        return names if known else ()
+
     def normal(self, rows: bytes) -> bytes:
         """Whole rows of the file, with one byte between fields and a newline after each row."""
         if self.row_end != b"\n":
@@ -99,7 +108,7 @@ def read_header(line: bytes) -> Header:
         InputError: it is no header of sacct, or one whose rows cannot be split.
     """
     newline = b"\r\n" if line.endswith(b"\r") else b"\n"
-    line = line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r")
+    line = line.removeprefix(BYTE_ORDER_MARK).rstrip(b"\r")
     match = re.match(rb"\s*([A-Za-z]\w*)([^\w\n]+)", line)
     if not match or match[1].decode().lower() not in _OWN | _FREE:
         raise InputError(f"not a sacct dump: it begins with {_shown(line)}; {_HINT}")

@@ -6,7 +6,7 @@ whichever way it was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 
 from slurm_ltgf.core.model import UNKNOWN, IntArray, Runs, Words
 from slurm_ltgf.slurm.columns import Faults
+from slurm_ltgf.slurm.times import SENTINEL
 
 #: AllocTRES of a job that ran, but was not recorded: its GPUs are not known, which is not 0.
 UNKNOWN_GRES = "?"
+
+#: Ids and seconds that are no such thing: NO_VAL and what is above it, and 34 years.
+_NO_ID, _TOO_LONG_S = SENTINEL, 1 << 30
 
 #: States of a run that has started and not ended, whatever its End says.
 _OPEN = ("RUNNING", "SUSPENDED")
@@ -47,9 +51,13 @@ def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
     told = elapsed != UNKNOWN
     until = np.where(end != UNKNOWN, end, now)
     elapsed = np.where(told, elapsed, np.maximum(until - start - raw.suspended_s, 0))
-    faults = dict.fromkeys(
-        np.flatnonzero(~started & told & (elapsed > 0)).tolist(),
-        "start: not known, but the job ran",
+    faults = _faults(
+        {
+            "start: not known, but the job ran": ~started & told & (elapsed > 0),
+            "job id: too large": raw.job_id >= _NO_ID,
+            "elapsed: longer than 34 years": elapsed > _TOO_LONG_S,
+            "suspended: longer than 34 years": raw.suspended_s > _TOO_LONG_S,
+        }
     )
     elapsed[~started] = 0
     closed = started & (end == UNKNOWN) & ~open_ & told & _known(raw.state)
@@ -63,6 +71,11 @@ def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
         gres=_known_if_unused(raw.gres, elapsed),
     )
     return runs, faults
+
+
+def _faults(wrong: Mapping[str, NDArray[np.bool_]]) -> Faults:
+    """Row -> what is wrong with it; of several the last."""
+    return {row: why for why, rows in wrong.items() for row in np.flatnonzero(rows).tolist()}
 
 
 def _resized(

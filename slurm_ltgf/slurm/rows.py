@@ -241,12 +241,13 @@ class _Reading:
         elapsed, suspended = fields["elapsed_s"], fields["suspended_s"]
         assert not isinstance(elapsed, Words)
         assert not isinstance(suspended, Words)
-        lasted = elapsed + suspended
+        lasted = np.where(elapsed == UNKNOWN, UNKNOWN, elapsed + suspended)
         start = (first["start"], second["start"])
+        end = (first["end"], second["end"])
+        first["start"], first["end"] = _agreeing(start, end, first["submit"], lasted)
         if not self._table.has("end"):
-            known = (start[0] != UNKNOWN) & (elapsed != UNKNOWN)
-            first["end"] = second["end"] = np.where(known, start[0] + lasted, UNKNOWN)
-        first["start"], first["end"] = _agreeing(start, (first["end"], second["end"]), lasted)
+            known = (first["start"] != UNKNOWN) & (lasted != UNKNOWN)
+            first["end"] = np.where(known, first["start"] + lasted, UNKNOWN)
         if not self._table.has("eligible"):
             first["eligible"] = first["submit"].copy()
         return dict(first)
@@ -260,19 +261,25 @@ class _Reading:
 
 
 def _agreeing(
-    start: tuple[IntArray, IntArray], end: tuple[IntArray, IntArray], lasted: IntArray
+    start: tuple[IntArray, IntArray],
+    end: tuple[IntArray, IntArray],
+    submit: IntArray,
+    lasted: IntArray,
 ) -> tuple[IntArray, IntArray]:
     """Of the readings of a start and an end, those that agree with how long the job lasted.
 
-    Only times in the hour that comes twice have two; if none agrees, the first reading stands.
+    Only times in the hour that comes twice have two. If none agrees, or how long it lasted is not
+    known, no job starts before it was submitted or ends before it starts; else the first stands.
     """
     twice = (start[0] != start[1]) | (end[0] != end[1])
     if not twice.any():
         return start[0], end[0]
-    best_start, best_end = start[0].copy(), end[0].copy()
-    open_ = twice & (end[0] - start[0] != lasted)
-    for s, e in ((0, 1), (1, 1), (1, 0)):
-        fits = open_ & (end[e] - start[s] == lasted)
-        best_start[fits], best_end[fits] = start[s][fits], end[e][fits]
-        open_ &= ~fits
+    best_start = np.where(start[0] < submit, start[1], start[0])
+    best_end = np.where(end[0] < best_start, end[1], end[0])
+    open_ = twice & (lasted >= 0) & (start[0] != UNKNOWN) & (end[0] != UNKNOWN)
+    for least in (submit, np.full_like(submit, UNKNOWN)):
+        for s, e in ((0, 0), (0, 1), (1, 1), (1, 0)):
+            fits = open_ & (end[e] - start[s] == lasted) & (start[s] >= least)
+            best_start[fits], best_end[fits] = start[s][fits], end[e][fits]
+            open_ &= ~fits
     return best_start, best_end

@@ -45,20 +45,26 @@ class _Job(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     jobs: list[_Job]
+    errors: Any = None
 
 
 def read_json(data: bytes, site: Site) -> Iterator[Batch]:
     """Read a whole answer.
 
     Raises:
-        InputError: no JSON, cut short, or a shape that is not known.
+        InputError: no JSON, cut short, an answer with errors, or a shape that is not known.
     """
     try:
         answer = msgspec.json.decode(data.decode("utf-8", "replace"), type=_Answer)
     except msgspec.ValidationError as exc:
         raise InputError(f"not an answer of sacct --json: {exc}") from exc
     except msgspec.DecodeError as exc:
-        raise InputError(f"the JSON is damaged or cut short: {exc}") from exc
+        several = "; several answers in one file must be read one by one"
+        hint = several if "trailing" in str(exc) else ""
+        raise InputError(f"the JSON is damaged or cut short: {exc}{hint}") from exc
+    if answer.errors:
+        shown = msgspec.json.encode(answer.errors)[:200].decode("utf-8", "replace")
+        raise InputError(f"sacct --json told of errors, so jobs may be missing: {shown}")
     size = len(data)
     for first in range(0, max(len(answer.jobs), 1), _BATCH_JOBS):
         jobs = answer.jobs[first : first + _BATCH_JOBS]
