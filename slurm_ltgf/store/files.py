@@ -75,23 +75,32 @@ def lock(path: Path | str) -> Iterator[None]:
     except OSError as exc:
         raise FileError(f"{path}: cannot lock: {exc.strerror}") from exc
     # The file is never removed: a lock on an unlinked file excludes nobody.
-    with os.fdopen(descriptor, "r+") as file:
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
-            raise LockHeldError(f"{path}: held by {_holder(file.read(32))}") from exc
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+            holder = _holder(os.read(descriptor, 32).decode("ascii", "replace"))
+            raise LockHeldError(f"{path}: held by {holder}") from exc
+        except OSError as exc:
+            raise FileError(f"{path}: cannot lock: {exc.strerror}") from exc
+        _sign(descriptor, f"{os.getpid()}\n")
         try:
             yield
         finally:
-            file.seek(0)
-            file.truncate(0)
+            _sign(descriptor, "")
+    finally:
+        os.close(descriptor)
+
+
+def _sign(descriptor: int, text: str) -> None:
+    """Put the holder's name into the lock; it serves messages alone, so a full disk is no error."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text.encode(), 0)
 
 
 def _holder(text: str) -> str:
-    return f"process {text.strip()}" if text.strip() else "another process"
+    return f"process {text.strip()}" if text.strip().isdecimal() else "another process"
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:

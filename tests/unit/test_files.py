@@ -77,6 +77,15 @@ def hold(path: Path, told: Connection) -> None:
         told.recv()
 
 
+def test_a_full_disk_is_no_reason_not_to_lock() -> None:
+    with (
+        lock("/dev/full"),
+        pytest.raises(LockHeldError, match="another process"),
+        lock("/dev/full"),
+    ):
+        pass
+
+
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     ours, theirs = FORK.Pipe()
