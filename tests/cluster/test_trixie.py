@@ -57,7 +57,7 @@ def test_sync_and_fairness_charge_what_sacct_says(ltgf: Ltgf, jobs: dict[str, in
     (row,) = (row for row in told["jobs"] if row["job_id"] == str(jobs["done"]))
     (record,) = (row for row in listed(ltgf.lab) if row[0] == str(jobs["done"]))
     assert row["attained_gpu_s"] == int(record[2]) * 3
-    assert {row["tenant"] for row in told["tenants"]} == {"astro", "bio", "chem"}
+    assert {row["tenant"] for row in told["tenants"]} >= {"astro", "bio", "chem"}
     assert told["capacity_gpus"] == 32
 
 
