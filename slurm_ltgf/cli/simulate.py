@@ -32,6 +32,8 @@ COLUMNS = (
     Column("windows_below_095", "Windows < .95", lambda x: "-" if x is None else f"{x:.1%}"),
     Column("jobs_below_095", "Jobs < .95", lambda x: "-" if x is None else f"{x:.1%}"),
     Column("job_rho_p5", "Job rho P5", render.number(3)),
+    Column("preemptions", "Moves", render.word),
+    Column("overhead_gpu_s", "Lost h", render.hours),
     Column("unfinished", "Unfinished", render.word),
     Column("wall_s", "Took s", render.number(1)),
 )
@@ -68,9 +70,10 @@ def command(ctx: click.Context, /, trace: str | None, **given: Any) -> None:
     """What other policies would do with a trace: waiting, completion times, fairness.
 
     TRACE is a CSV as Philly's, ASTRAEA's or openb's; without one a seeded workload with Philly's
-    statistics is used. The order, the indices and the books are those of `ltgf daemon`. Jobs run to
-    their end: leases are charged, not enforced. A trace tells no time limits: --limit-factor says
-    what schedulers are told, as a multiple of the run time.
+    statistics is used. Order, indices and lease verdicts are the functions of core, those that the
+    daemon calls. `ltgf` runs jobs to their end, `ltgf-lease` moves them at the end of a lease at a cost of
+    5 s to checkpoint and 20 s to restore. A trace tells no time limits: --limit-factor says what
+    schedulers are told, as a multiple of the run time.
     """
     from slurm_ltgf.sim.policies import POLICIES
 
@@ -119,6 +122,7 @@ def _weights(text: str | None) -> dict[str, float]:
 def _one(
     name: str, work: Workload, weights: dict[str, float], gpus: int, given: dict[str, Any]
 ) -> tuple[Measures, float]:
+    from slurm_ltgf.core.order import Rules
     from slurm_ltgf.sim.cluster import Cluster
     from slurm_ltgf.sim.engine import simulate
     from slurm_ltgf.sim.metrics import measures
@@ -127,16 +131,13 @@ def _one(
     per_node = min(given["gpus_per_node"], gpus)
     if gpus % per_node:
         raise UsageError(f"--gpus {gpus} is no multiple of --gpus-per-node {per_node}")
-    terms = {
-        key: given[option]
-        for key, option in (("window_s", "window"), ("lease_s", "lease"))
-        if given[option] is not None
-    }
+    rules = Rules(lease_s=given["lease"]) if given["lease"] is not None else Rules()
+    site = Site(weights, gpus, window_s=given["window"] or 86400, rules=rules)
     cluster = Cluster(gpus // per_node, per_node, given["placement"] or "consolidated")
     began = time.perf_counter()
     if render.live():
         render.note(f"{name}: {len(work.jobs)} jobs on {gpus} GPUs")
-    policy = POLICIES[name](Site(weights, gpus, **terms))
+    policy = POLICIES[name](site)
     try:
         outcome = simulate(work, cluster, policy, horizon=given["horizon"])
     except ValueError as exc:

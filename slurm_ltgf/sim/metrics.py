@@ -81,6 +81,7 @@ def measures(outcome: Outcome, weights: Mapping[str, float]) -> Measures:
         tenant_of=tenant_of,
         supply=supply,
         pricing=pricing,
+        requeued_work_kept=True,
         loaded=loaded,
     )
     rho = jobs.rho[~np.isnan(jobs.rho)]
@@ -101,8 +102,8 @@ def measures(outcome: Outcome, weights: Mapping[str, float]) -> Measures:
         windows_below_095=_or_none((known < LOSS).mean() if len(known) else None),
         jobs_below_095=_or_none((rho < LOSS).mean() if len(rho) else None),
         job_rho_p5=_or_none(np.percentile(rho, 5) if len(rho) else None),
-        preemptions=0,
-        overhead_gpu_s=0,
+        preemptions=sum(job.moves for job in outcome.jobs),
+        overhead_gpu_s=outcome.overhead_gpu_s,
         unfinished=sum(job.end is None for job in outcome.jobs),
         tenants=_tenant_rows(outcome, runs, weights, supply),
     )
@@ -110,7 +111,7 @@ def measures(outcome: Outcome, weights: Mapping[str, float]) -> Measures:
 
 def runs_of(outcome: Outcome) -> Runs:
     """The jobs of an outcome as sacct would tell of them at the horizon."""
-    return Runs.of([_run(job, outcome.horizon) for job in outcome.jobs])
+    return Runs.of([run for job in outcome.jobs for run in _runs(job, outcome.horizon)])
 
 
 def window_rhos(
@@ -178,20 +179,32 @@ def _tenant_rows(
     return tuple(rows)
 
 
-def _run(job: Job, horizon: int) -> Run:
+def _runs(job: Job, horizon: int) -> list[Run]:
+    """Each time that it waited and ran, one record, as after a requeue."""
+    found = []
+    eligible = job.submit
+    for start, end in job.runs:
+        found.append(_run(job, eligible, start, end, "REQUEUED"))
+        eligible = end
+    if job.start is None:
+        return [*found, _run(job, eligible, None, horizon, "PENDING")]
+    state = "RUNNING" if job.end is None else "COMPLETED"
+    return [*found, _run(job, eligible, job.start, _end(job, horizon), state)]
+
+
+def _run(job: Job, eligible: int, start: int | None, end: int, state: str) -> Run:
     gres = f"gpu={job.gpus}"
-    end = _end(job, horizon)
     return Run(
         "sim",
         job.job_id,
         account=job.tenant,
-        state="PENDING" if job.start is None else "RUNNING" if job.end is None else "COMPLETED",
-        submit=job.submit,
-        eligible=job.submit,
-        start=UNKNOWN if job.start is None else job.start,
+        state=state,
+        submit=eligible,
+        eligible=eligible,
+        start=UNKNOWN if start is None else start,
         end=end,
-        elapsed_s=0 if job.start is None else end - job.start,
-        gres="" if job.start is None else gres,
+        elapsed_s=0 if start is None else end - start,
+        gres="" if start is None else gres,
         gres_requested=gres,
     )
 
@@ -201,11 +214,14 @@ def _end(job: Job, horizon: int) -> int:
 
 
 def _wait_s(job: Job, horizon: int) -> int:
-    return (horizon if job.start is None else job.start) - job.submit
+    """From submit to the first start."""
+    first = job.first_start
+    return (horizon if first is None else first) - job.submit
 
 
 def _used_gpu_s(job: Job, horizon: int) -> int:
-    return 0 if job.start is None else job.gpus * (_end(job, horizon) - job.start)
+    last = 0 if job.start is None else _end(job, horizon) - job.start
+    return job.gpus * (last + sum(end - start for start, end in job.runs))
 
 
 def _mean(values: list[int]) -> float | None:

@@ -12,8 +12,9 @@ from slurm_ltgf.core.model import Skipped
 class Job:
     """A job of a trace, and what became of it. Times are seconds from the trace's beginning.
 
-    run_s: how long it runs. limit_s: its time limit, which is what a scheduler knows. start, end:
-    None until then. nodes: (node, GPUs) it holds.
+    run_s: how long it runs. limit_s: its time limit, which is what a scheduler knows. runs: (start,
+    end) of each time it held GPUs before the present one. start: of the present run, or of the last
+    one; end: of the whole job. left_s: work not yet done and kept. nodes: (node, GPUs) it holds.
     """
 
     job_id: int
@@ -24,7 +25,24 @@ class Job:
     limit_s: int
     start: int | None = None
     end: int | None = None
+    left_s: int = -1
+    runs: list[tuple[int, int]] = field(default_factory=list)
     nodes: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        """All work is left at first."""
+        if self.left_s < 0:
+            self.left_s = self.run_s
+
+    @property
+    def moves(self) -> int:
+        """How often it was checkpointed and requeued."""
+        return len(self.runs)
+
+    @property
+    def first_start(self) -> int | None:
+        """When it first held GPUs."""
+        return self.runs[0][0] if self.runs else self.start
 
 
 @dataclass(frozen=True, slots=True)

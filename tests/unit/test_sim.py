@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from slurm_ltgf.cli.main import run
+from slurm_ltgf.core.order import Rules
 from slurm_ltgf.errors import InputError
 from slurm_ltgf.sim.cluster import Cluster
 from slurm_ltgf.sim.engine import simulate
@@ -27,7 +28,7 @@ def job(job_id, gpus, run_s, *, submit=0, tenant="a", limit_s=None):
 def starts(jobs, policy, *, nodes=1, per_node=8, **terms):
     """Start time of each job."""
     weights = terms.pop("weights", None) or {j.tenant: 1.0 for j in jobs}
-    site = Site(weights, nodes * per_node, **terms)
+    site = Site(weights, nodes * per_node, rules=Rules(**terms))
     outcome = simulate(workload(jobs), Cluster(nodes, per_node), POLICIES[policy](site))
     return {j.job_id: j.start for j in outcome.jobs}
 
@@ -147,10 +148,30 @@ def test_ltgf_turns_to_the_one_that_had_less():
 def test_ltgf_shares_by_weight_over_time():
     jobs = [job(k, 1, 50, tenant="a") for k in range(1, 400)]
     jobs += [job(k, 1, 50, tenant="b") for k in range(1001, 1400)]
-    site = Site({"a": 3.0, "b": 1.0}, 8, lease_s=50)
+    site = Site({"a": 3.0, "b": 1.0}, 8, rules=Rules(lease_s=50))
     outcome = simulate(workload(jobs), Cluster(1, 8), POLICIES["ltgf"](site), horizon=2000)
     by = {row.tenant: row.attained_gpu_s for row in measures(outcome, {"a": 3, "b": 1}).tenants}
     assert by["a"] / by["b"] == pytest.approx(3, rel=0.05)
+
+
+def test_a_lease_moves_a_job_and_charges_both_ends_of_the_move():
+    """a holds all 8 GPUs; b comes at 10. At 2000 a's lease ends: 5 s checkpoint, b runs 100 s, a
+    restores for 20 s and works its other 3000 s."""
+    jobs = [job(1, 8, 5000), job(11, 8, 100, submit=10, tenant="b")]
+    site = Site({"a": 1.0, "b": 1.0}, 8, rules=Rules(lease_s=2000))
+    outcome = simulate(workload(jobs), Cluster(1, 8), POLICIES["ltgf-lease"](site))
+    a, b = outcome.jobs
+    assert (a.runs, b.start, b.end) == ([(0, 2005)], 2005, 2105)
+    assert (a.start, a.end) == (2105, 2105 + 20 + 3000)
+    m = measures(outcome, {"a": 1, "b": 1})
+    assert (m.preemptions, m.overhead_gpu_s) == (1, 8 * 25)
+    assert m.tenants[0].attained_gpu_s == 8 * (2005 + 3020)
+
+
+def test_a_lease_is_renewed_for_nothing_while_nobody_waits():
+    site = Site({"a": 1.0}, 8, rules=Rules(lease_s=2000))
+    outcome = simulate(workload([job(1, 8, 9000)]), Cluster(1, 8), POLICIES["ltgf-lease"](site))
+    assert (outcome.jobs[0].moves, outcome.jobs[0].end) == (0, 9000)
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -168,14 +189,15 @@ def test_no_gpu_is_held_twice_and_every_job_runs_its_time(policy):
     outcome = simulate(work, Cluster(2, 8), POLICIES[policy](Site(weights, 16)))
     events = []
     for j in outcome.jobs:
-        assert j.start >= j.submit
-        assert j.end - j.start == j.run_s
-        events += [(j.end, -1, j.nodes), (j.start, 1, j.nodes)]
-    held = [0, 0]
-    for _, sign, nodes in sorted(events):
-        for node, gpus in nodes:
-            held[node] += sign * gpus
-            assert 0 <= held[node] <= 8
+        assert j.first_start >= j.submit
+        held = j.end - j.start + sum(end - start for start, end in j.runs)
+        assert held == j.run_s + 25 * j.moves
+        events += [(j.end, -1, j.gpus), (j.start, 1, j.gpus)]
+        events += [e for s, t in j.runs for e in ((t, -1, j.gpus), (s, 1, j.gpus))]
+    busy = 0
+    for _, sign, gpus in sorted(events):
+        busy += sign * gpus
+        assert 0 <= busy <= 16
 
 
 # --- theory ---------------------------------------------------------------------------------------

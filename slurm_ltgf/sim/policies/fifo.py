@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from slurm_ltgf.sim.policies.base import ToTheEnd
 from slurm_ltgf.sim.workload import Job
 
 
-class Fifo:
+class Fifo(ToTheEnd):
     """First in, first out."""
 
     name = "fifo"
-    period_s = None
 
     def __init__(self) -> None:
         self._waiting: dict[int, Job] = {}

@@ -9,14 +9,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 
+from slurm_ltgf.sim.policies.base import ToTheEnd
 from slurm_ltgf.sim.workload import Job
 
 
-class FifoStatic:
+class FifoStatic(ToTheEnd):
     """First in, first out, within quotas Q_i = C · w_i / Σw."""
 
     name = "fifo-static"
-    period_s = None
 
     def __init__(self, weights: Mapping[str, float], gpus: int) -> None:
         total = sum(weights.values()) or 1.0

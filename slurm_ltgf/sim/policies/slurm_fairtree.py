@@ -16,10 +16,11 @@ import math
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
 
+from slurm_ltgf.sim.policies.base import ToTheEnd
 from slurm_ltgf.sim.workload import Job
 
 
-class SlurmFairTree:
+class SlurmFairTree(ToTheEnd):
     """Highest priority first; priorities stand still between two calculations."""
 
     name = "slurm-fairtree"
@@ -34,7 +35,7 @@ class SlurmFairTree:
         weight_age: float = 1_000,
         max_age_s: float = 7 * 86400,
     ) -> None:
-        self.period_s = calc_period_s
+        self._calc_period_s = self.period_s = calc_period_s
         self._weights = dict(weights)
         self._half_life_s = half_life_s
         self._points = (weight_fairshare, weight_age, max_age_s)
@@ -81,7 +82,7 @@ class SlurmFairTree:
 
     def _calculate(self, now: int) -> None:
         """Bring usage and fairshare up to the last multiple of the period."""
-        until = now - now % self.period_s
+        until = now - now % self._calc_period_s
         if until <= self._calculated:
             return
         span = until - self._calculated

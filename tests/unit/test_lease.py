@@ -1,0 +1,106 @@
+"""Who yields at the end of a lease, to whom, and each reason not to."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
+from slurm_ltgf.core.model import PendingJob
+from slurm_ltgf.core.order import Rules, Standing
+
+L = 3600
+#: Two tenants of 8 GPUs quota each; rich has had its window's due twice, poor nothing.
+RICH = Standing(attained_gpu_s=16 * 24 * L, due_gpu_s=8 * 24 * L, quota_gpus=8, held_gpus=16)
+POOR = Standing(attained_gpu_s=0, due_gpu_s=8 * 24 * L, quota_gpus=8, held_gpus=0)
+OLD = Leased(1, "rich", 8, ran_s=L)
+
+
+def decide(expired, pending, *, free=0.0, standings=None, pools=None, **limits):
+    found = verdicts(
+        expired,
+        pending,
+        standings or {"rich": RICH, "poor": POOR},
+        pool_of=pools or {job.job_id: "" for job in pending},
+        free_gpus={"": free},
+        rules=Rules(lease_s=L, floor=0),
+        lease_rules=LeaseRules(**limits),
+        now=10 * L,
+    )
+    return {v.job_id: (v.action, v.to) for v in found}, {v.job_id: v.reason for v in found}
+
+
+def waits(job_id, tenant="poor", gpus=8):
+    return PendingJob(job_id, tenant, gpus, submit=9 * L, eligible=9 * L)
+
+
+def test_without_pending_jobs_leases_are_renewed():
+    got, _ = decide([OLD, replace(OLD, job_id=2)], [])
+    assert got == {1: (Action.RENEW, None), 2: (Action.RENEW, None)}
+
+
+def test_one_of_two_yields_to_the_tenant_that_had_nothing():
+    got, reasons = decide([OLD, replace(OLD, job_id=2)], [waits(11)])
+    assert sorted(got.values(), key=str) == [(Action.RENEW, None), (Action.YIELD, 11)]
+    assert any("poor's job 11" in reason for reason in reasons.values())
+
+
+def test_free_gpus_are_used_before_anybody_yields():
+    got, _ = decide([OLD], [waits(11)], free=8)
+    assert got == {1: (Action.RENEW, None)}
+
+
+def test_several_small_jobs_yield_to_a_big_one_or_none_does():
+    small = [replace(OLD, job_id=k, gpus=2) for k in (1, 2, 3, 4)]
+    got, _ = decide(small, [waits(11)])
+    assert set(got.values()) == {(Action.YIELD, 11)}
+    got, _ = decide(small, [waits(11)], concurrency=3)
+    assert all(action is Action.KEEP for action, _ in got.values())
+
+
+def test_a_job_of_another_pool_is_left_alone():
+    got, reasons = decide([OLD], [waits(11)], pools={11: "other"})
+    assert got == {1: (Action.RENEW, None)}
+    assert reasons[1] == "among those that the order serves"
+
+
+@pytest.mark.parametrize(
+    ("job", "limits", "said"),
+    [
+        (replace(OLD, can_checkpoint=False), {}, "cannot checkpoint"),
+        (replace(OLD, ran_s=1800), {"min_run_s": 2000}, "less than 2000 s"),
+        (replace(OLD, restarts=3), {"max_restarts": 3}, "restarted 3 times"),
+        (replace(OLD, ran_s=1200), {}, "not before it has run 1250 s"),
+    ],
+    ids=["no checkpoint", "young", "moved often", "not worth it"],
+)
+def test_a_reason_not_to_yield(job, limits, said):
+    got, reasons = decide([job], [waits(11)], **limits)
+    assert got == {1: (Action.KEEP, None)}
+    assert said in reasons[1]
+
+
+def test_a_site_may_preempt_what_cannot_checkpoint():
+    got, _ = decide(
+        [replace(OLD, can_checkpoint=False)], [waits(11)], preempt_without_checkpoint=True
+    )
+    assert got == {1: (Action.YIELD, 11)}
+
+
+def test_a_swap_that_only_turns_the_tables_is_not_made():
+    """Both have had the same: the one with the job would be the poorer a lease later."""
+    even = replace(POOR, attained_gpu_s=8 * 24 * L)
+    got, reasons = decide(
+        [replace(OLD, tenant="a")],
+        [waits(11, tenant="b")],
+        standings={
+            "a": replace(even, held_gpus=8),
+            "b": replace(even, attained_gpu_s=RICH.due_gpu_s - 1),
+        },
+    )
+    assert got[1][0] is Action.KEEP
+    assert "no more than b" in reasons[1]
+
+
+def test_the_lease_that_pays_for_a_move_of_25_seconds_at_two_percent():
+    """LTGF.md O1: L >= cost / overhead."""
+    assert 25 / LeaseRules().overhead == 1250
