@@ -71,9 +71,9 @@ def command(ctx: click.Context, /, trace: str | None, **given: Any) -> None:
 
     TRACE is a CSV as Philly's, ASTRAEA's or openb's; without one a seeded workload with Philly's
     statistics is used. Order, indices and lease verdicts are the functions of core, those that the
-    daemon calls. `ltgf` runs jobs to their end, `ltgf-lease` moves them at the end of a lease at a cost of
-    5 s to checkpoint and 20 s to restore. A trace tells no time limits: --limit-factor says what
-    schedulers are told, as a multiple of the run time.
+    daemon calls. `ltgf` runs jobs to their end, `ltgf-lease` moves them at the end of a lease at a
+    cost of 5 s to checkpoint and 20 s to restore. A trace tells no time limits: --limit-factor says
+    what schedulers are told, as a multiple of the run time.
     """
     from slurm_ltgf.sim.policies import POLICIES
 
