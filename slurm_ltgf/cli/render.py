@@ -81,25 +81,52 @@ def moment(epoch: Cell) -> str:
 
 
 def table(title: str, columns: Sequence[Column], rows: Iterable[Mapping[str, Cell]]) -> None:
-    """Print a table; without colour and never cut when the output is not a terminal."""
+    """Print a table, without colour when the output is not a terminal.
+
+    On a narrow terminal it is set tight and its texts are folded at spaces; no cell is ever cut,
+    so that what is still too wide is left to the terminal to wrap.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     shown = [[column.show(row.get(column.key)) for column in columns] for row in rows]
-    tty = sys.stdout.isatty()
-    console = Console(width=None if tty else 250, highlight=False)
+    texts = [[column.title, *(cells[i] for cells in shown)] for i, column in enumerate(columns)]
+    screen, between = Console().width, len(columns) - 1
+    widths = _widths(texts)
+    roomy = sum(widths) + 3 * between + 4
+    is_tight = sys.stdout.isatty() and roomy > screen
+    if is_tight:
+        widths = _widths(texts, screen - between)
     grid = Table(
-        title=Text(clean(title)), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold"
+        title=Text(clean(title)),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=not is_tight,
+        padding=(0, 0 if is_tight else 1),
     )
-    for column in columns:
+    for column, width in zip(columns, widths, strict=True):
         grid.add_column(
-            Text(column.title), justify="right" if column.numeric else "left", no_wrap=not tty
+            Text(column.title), justify="right" if column.numeric else "left", width=width
         )
     for cells in shown:
         grid.add_row(*[Text(cell) for cell in cells])
-    console.print(grid)
+    width = max(screen, sum(widths) + between if is_tight else roomy)
+    Console(width=width, highlight=False).print(grid)
+
+
+def _widths(texts: Sequence[Sequence[str]], room: int | None = None) -> list[int]:
+    """Width of each column of texts; with too little room those lose that can be folded most."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in texts]
+    least = [max(map(cell_len, " ".join(column).split())) for column in texts]
+    while room is not None and sum(widths) > room and widths != least:
+        slack = [width - low for width, low in zip(widths, least, strict=True)]
+        widths[slack.index(max(slack))] -= 1
+    return widths
 
 
 def parsable(
