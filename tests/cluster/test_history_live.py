@@ -21,7 +21,7 @@ from slurm_ltgf.slurm.run import run
 
 pytestmark = pytest.mark.cluster
 
-HOSTILE = "a\n99|99|chem|carol|x|COMPLETED|1|1|1|9|9|00:00:00|1|gres/gpu=64|\x1f"
+HOSTILE = "a\n999999|999999|chem|carol|x|COMPLETED|1|1|1|9|9|00:00:00|1|gres/gpu=64|\x1f"
 
 
 @pytest.fixture(
@@ -103,7 +103,7 @@ def test_a_finished_job_and_a_hostile_name(jobs):
     assert (done.state, done.account, done.user) == ("COMPLETED", "astro", "alice")
     assert done.gres.split(",")[-1] == "gpu=2"
     assert done.end - done.start == done.elapsed_s
-    assert 99 not in {r.job_id for r in live(jobs)}
+    assert 999999 not in {r.job_id for r in live(jobs)}
 
 
 def test_a_requeued_job_has_a_record_for_each_run(jobs):
