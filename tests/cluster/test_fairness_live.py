@@ -50,7 +50,7 @@ def accounts(request: pytest.FixtureRequest) -> Iterator[Lab]:
     cluster.run("sacctmgr", "-i", "add", "account", names, "fairshare=1")
     cluster.run("sacctmgr", "-i", "add", "user", "alice", f"account={names}")
     cluster.run(
-        "scontrol", "create", f"partitionname={PARTITION}", "nodes=ALL", "state=UP", weights
+        "scontrol", "create", f"partitionname={PARTITION}", "nodes=ALL", "defaulttime=60", weights
     )
     yield cluster
     cluster.drain()
