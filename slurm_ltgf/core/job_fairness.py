@@ -127,21 +127,20 @@ def job_fairness(
     else:
         entitled = _entitled(asked, runs.tasks, clock, supply=supply)
     attained = _attained(asked, clock)
-    job, first = _jobs(runs, asked.rows)
-    m = len(first)
-    total_entitled, total_attained = _summed(job, entitled, m), _summed(job, attained, m)
+    jobs = _jobs(runs, asked.rows)
+    total_entitled, total_attained = jobs.sums(entitled), jobs.sums(attained)
     total_kept = total_attained
     if not requeued_work_kept:
         attained[_is_one_of(REQUEUED, runs)[asked.rows]] = 0.0
-        total_kept = _summed(job, attained, m)
-    rho = np.full(m, np.nan)
+        total_kept = jobs.sums(attained)
+    rho = np.full(len(jobs.first), np.nan)
     np.divide(total_kept, total_entitled, out=rho, where=total_entitled > 0)
     return JobIndices(
         runs=runs,
         tenants=tenants,
-        first=asked.rows[first],
-        tenant=asked.tenant[first],
-        gpus=asked.ticks[first] / asked.scale,
+        first=asked.rows[jobs.first],
+        tenant=asked.tenant[jobs.first],
+        gpus=asked.ticks[jobs.first] / asked.scale,
         attained=total_attained,
         kept=total_kept,
         entitled=total_entitled,
@@ -153,10 +152,6 @@ def _class(rho: float | None, entitled: float) -> str:
     if math.isnan(entitled):
         return "unknown"
     return "no share" if rho is None else class_of(rho)
-
-
-def _summed(job: IntArray, values: FloatArray, m: int) -> FloatArray:
-    return np.bincount(job, weights=values, minlength=m).astype(np.float64, copy=False)
 
 
 def _attained(asked: Load, clock: Clock) -> FloatArray:
@@ -244,42 +239,61 @@ def _is_one_of(states: AbstractSet[str], runs: Runs) -> NDArray[np.bool_]:
     return named[runs.state.codes]
 
 
-def _jobs(runs: Runs, rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Which job each of the rows belongs to: (n,) job numbers and (m,) each job's first position.
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """Which runs are one job. Positions of m jobs' first runs, and of all later runs.
+
+    first: (m,) ascending. later: (k,). job: (k,) the later runs' place in `first`.
+    """
+
+    first: IntArray
+    later: IntArray
+    job: IntArray
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """Sum over each job's runs, (m,); values: one a run."""
+        total: FloatArray = values[self.first]
+        np.add.at(total, self.job, values[self.later])
+        return total
+
+
+def _jobs(runs: Runs, rows: IntArray) -> _Jobs:
+    """The jobs that these rows belong to.
 
     Runs of one id are one job as long as each run but the last ended by requeue or resize: job ids
     are used again after MaxJobId, and by a rebuilt cluster.
     """
-    order, same = _by_job(runs, rows)
+    several = _repeated(runs.job_id[rows])  # few: most jobs run once
+    order, same = _by_job(runs, rows[several])
     repeats = np.flatnonzero(same)
-    before = runs.take(rows[order[repeats]])
-    new = np.ones(len(rows), dtype=np.bool_)
-    new[repeats[_is_one_of(REQUEUED | RESIZED, before)] + 1] = False
-    number = np.cumsum(new, dtype=np.int64)
-    number -= 1
-    job = np.empty(len(rows), dtype=np.int64)
-    job[order] = number
-    return job, order[new]
+    goes_on = _is_one_of(REQUEUED | RESIZED, runs.take(rows[several[order[repeats]]]))
+    begins = np.ones(len(several), dtype=np.bool_)
+    begins[repeats[goes_on] + 1] = False
+    head = np.maximum.accumulate(np.where(begins, np.arange(len(several)), 0))
+    later = several[order[~begins]]
+    is_first = np.ones(len(rows), dtype=np.bool_)
+    is_first[later] = False
+    first = np.flatnonzero(is_first)
+    return _Jobs(first, later, np.searchsorted(first, several[order[head[~begins]]]))
+
+
+def _repeated(ids: IntArray) -> IntArray:
+    """Positions of the ids that occur more than once; of all when ids are sparse."""
+    least = int(ids.min(initial=0))
+    if int(ids.max(initial=0)) - least > 8 * len(ids):
+        return np.arange(len(ids))
+    ids = ids - least
+    return np.flatnonzero((np.bincount(ids) > 1)[ids])
 
 
 def _by_job(runs: Runs, rows: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Order of the rows by cluster, job id and time; (n - 1,) which have the next one's id."""
+    """Order of the rows by cluster, job id and time; (n - 1,) which have the next one's job id."""
     ids, cluster = runs.job_id[rows], runs.cluster.codes[rows]
-    one = len(rows) == 0 or bool((cluster == cluster[0]).all())
-    order = np.argsort(ids, kind="stable") if one else np.lexsort((ids, cluster))
-    in_order = ids[order]
-    same = in_order[1:] == in_order[:-1]
-    if not one:
-        of = cluster[order]
-        same &= of[1:] == of[:-1]
-    several = np.zeros(len(rows), dtype=np.bool_)
-    several[1:] |= same
-    several[:-1] |= same
-    some = order[several]  # few: most jobs run once
-    submit, start = runs.submit[rows[some]], runs.start[rows[some]]
+    submit, start = runs.submit[rows], runs.start[rows]
     when = np.where(submit == UNKNOWN, start, submit)
-    order[several] = some[np.lexsort((start, when, ids[some], cluster[some]))]
-    return order, same
+    order = np.lexsort((start, when, ids, cluster))
+    ids, cluster = ids[order], cluster[order]
+    return order, (ids[1:] == ids[:-1]) & (cluster[1:] == cluster[:-1])
 
 
 def _whole(value: float) -> GpuSeconds:
