@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -81,7 +80,6 @@ def run(argv: list[str] | None = None, **extra: Any) -> int:
         return exc.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:  # click's answer to a broken pipe, and here to nothing else
         return 141
     return result if isinstance(result, int) else 0

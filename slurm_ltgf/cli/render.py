@@ -114,7 +114,10 @@ def table(title: str, columns: Sequence[Column], rows: Iterable[Mapping[str, Cel
     for cells in shown:
         grid.add_row(*[Text(cell) for cell in cells])
     width = max(screen, sum(widths) + between if is_tight else roomy)
-    Console(width=width, highlight=False).print(grid)
+    console = Console(width=width, highlight=False)
+    with console.capture() as drawn:
+        console.print(grid)
+    click.echo(drawn.get(), nl=False)  # rich itself would end the process when `head` goes away
 
 
 def _widths(texts: Sequence[Sequence[str]], room: int | None = None) -> list[int]:

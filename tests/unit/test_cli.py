@@ -1,6 +1,7 @@
 """The command line without a Slurm: shapes, exit codes, hostile text, what --help imports."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -224,3 +225,13 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "fairness" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_told_by_the_exit_code_alone():
+    code = "from slurm_ltgf.cli.main import main; main()"
+    argv = [sys.executable, "-c", code, "sync", "--print-command"]
+    shut, out = os.pipe()
+    os.close(shut)
+    done = subprocess.run(argv, stdout=out, stderr=subprocess.PIPE, check=False)
+    os.close(out)
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -54,3 +54,14 @@ def test_what_is_no_terminal_gets_each_row_in_one_line(monkeypatch):
     text = printed(monkeypatch, 20, io.StringIO())
     row = next(line for line in text.splitlines() if "astrophysics" in line)
     assert all(word in row for word in ("123456.7891", "2144527623", ROW["why"]))
+
+
+def test_a_reader_that_goes_away_is_a_broken_pipe_for_the_caller(monkeypatch):
+    class Gone(Terminal):
+        def write(self, text):
+            if text:
+                raise BrokenPipeError
+            return 0
+
+    with pytest.raises(BrokenPipeError):
+        printed(monkeypatch, 80, Gone())
