@@ -192,6 +192,23 @@ def test_a_step_of_capacity_is_two_windows(rows, weights, before, after, cut):
         assert close(sums(got, name), np.add(sums(left, name), sums(right, name)))
 
 
+@given(histories(), weights, st.sampled_from([math.inf, 1, 7, 100]))
+def test_the_jobs_of_a_tenant_had_together_what_it_had(rows, weights, half_life_s):
+    tenants = indices(rows, weights, 8, half_life_s=half_life_s)
+    jobs = job_fairness(
+        Runs.of(rows),
+        Window(0, SPAN),
+        tenants=tuple(sorted(NAMES)),
+        tenant_of={name: name for name in NAMES},
+        supply=None,
+        pricing=Pricing(),
+        half_life_s=half_life_s,
+    )
+    for name, tenant in tenants.items():
+        own = [job.attained_gpu_s for job in jobs.rows() if job.tenant == name]
+        assert close(sum(own), tenant.attained_gpu_s)
+
+
 @given(histories(), st.integers(1, 16))
 @settings(max_examples=100)
 def test_job_integrals_equal_a_walk_second_by_second(rows, quota):

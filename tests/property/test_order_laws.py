@@ -12,7 +12,7 @@ from slurm_ltgf.core.order import Rules, Standing, in_tenant, order
 
 NOW = 1_000_000
 
-standing = st.builds(
+with_share = st.builds(
     Standing,
     attained_gpu_s=st.integers(0, 10**6),
     due_gpu_s=st.integers(0, 10**6),
@@ -20,6 +20,8 @@ standing = st.builds(
     held_gpus=st.integers(0, 64),
     committed_gpu_s=st.integers(0, 10**5),
 )
+no_share = st.builds(Standing, st.integers(0, 10**4), st.just(0), st.just(0))
+standing = with_share | no_share
 pending = st.builds(
     PendingJob,
     job_id=st.integers(1, 10**6),
@@ -83,6 +85,13 @@ def test_the_order_does_not_depend_on_the_order_of_arrival_in_the_list(
     assert order(jobs, standings, rules=rules, now=NOW) == order(
         shuffled, standings, rules=rules, now=NOW
     )
+
+
+@given(queues)
+def test_jobs_that_starve_go_by_submission_whatever_else_differs(jobs):
+    own = in_tenant(jobs, rules=Rules(starvation_s=0), now=NOW + 1, rho={})
+    keys = [(job.submit, job.job_id) for job in own if job.demand]
+    assert keys == sorted(keys)
 
 
 @given(queues, standings, rules)

@@ -61,6 +61,29 @@ def test_a_pass_without_news_leaves_the_ledger_file_alone(site):
     assert [path.read_bytes() for path in files_of(site)] == before
 
 
+def attained(site):
+    return site.tick().view.measurement.fairness.attained_gpu_s
+
+
+def test_what_slurmdbd_learnt_late_is_read_within_the_overlap(site):
+    site.tenants(a=1)
+    site.now = 2 * H
+    assert attained(site) == 0
+    site.ran(1, "a", 2 * H - 1800, 2 * H - 900, 8)
+    site.now += 30
+    assert attained(site) == 8 * 900
+
+
+def test_a_clock_that_was_stepped_back_hides_no_run(site):
+    site.tenants(a=1)
+    site.now = 4 * H
+    site.tick()
+    site.now = H
+    site.ran(1, "a", H - 600, H - 300, 8)
+    assert attained(site) == 8 * 300
+    assert site.ledger.synced_until("c") == T0 + 4 * H
+
+
 def files_of(site):
     path = site.ledger.path
     return sorted(p for p in path.parent.iterdir() if p.name.startswith(path.name))
