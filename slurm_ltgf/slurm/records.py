@@ -55,7 +55,7 @@ def as_runs(raw: Runs, *, now: int) -> tuple[Runs, Faults]:
         {
             "start: not known, but the job ran": ~started & told & (elapsed > 0),
             "job id: too large": raw.job_id >= _NO_ID,
-            "elapsed: longer than 34 years": elapsed > _TOO_LONG_S,
+            "elapsed: longer than 34 years": started & (elapsed > _TOO_LONG_S),
             "suspended: longer than 34 years": raw.suspended_s > _TOO_LONG_S,
         }
     )
