@@ -21,6 +21,8 @@ from slurm_ltgf.sim.workload import Job, Workload
 
 #: Jobs that one pass looks at behind the first that does not fit, as Slurm's bf_max_job_test.
 BACKFILL_DEPTH = 500
+#: Leases are looked at in passes, this often: the daemon's default interval.
+PASS_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,16 @@ class _World:
     def advance(self, now: int) -> None:
         """Let everything happen that happens at an instant."""
         self.now = now
+        before = (self._arrived, len(self._grips))
         self._release()
         while self._arrived < len(self.jobs) and self.jobs[self._arrived].submit <= now:
             self._wait(self.jobs[self._arrived])
             self._arrived += 1
-        if self._waiting and self._cluster.free_gpus:
+        period_s = self._policy.period_s
+        has_news = before != (self._arrived, len(self._grips)) or (
+            period_s is not None and now % period_s == 0
+        )
+        if has_news and self._waiting and self._cluster.free_gpus:
             self._start()
         if self._waiting:
             self._end_leases()
@@ -207,7 +214,8 @@ class _World:
 
     def _grant_lease(self, job: Job, since: int) -> None:
         if self._policy.lease_s is not None:
-            heapq.heappush(self._leases, (self.now + self._policy.lease_s, job.job_id, since))
+            end = -(-(self.now + self._policy.lease_s) // PASS_S) * PASS_S
+            heapq.heappush(self._leases, (end, job.job_id, since))
 
     def _reservation(self, job: Job) -> tuple[int, int]:
         """When the job will fit at the latest, and the bits of the nodes it will take then."""

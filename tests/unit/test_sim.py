@@ -155,17 +155,17 @@ def test_ltgf_shares_by_weight_over_time():
 
 
 def test_a_lease_moves_a_job_and_charges_both_ends_of_the_move():
-    """a holds all 8 GPUs; b comes at 10. At 2000 a's lease ends: 5 s checkpoint, b runs 100 s, a
-    restores for 20 s and works its other 3000 s."""
+    """a holds all; b comes at 10. At 2010 the lease of a ends (2000 s, and the next pass of 30 s):
+    5 s checkpoint, b runs 100 s, a restores for 20 s and works its other 2990 s."""
     jobs = [job(1, 8, 5000), job(11, 8, 100, submit=10, tenant="b")]
     site = Site({"a": 1.0, "b": 1.0}, 8, rules=Rules(lease_s=2000))
     outcome = simulate(workload(jobs), Cluster(1, 8), POLICIES["ltgf-lease"](site))
     a, b = outcome.jobs
-    assert (a.runs, b.start, b.end) == ([(0, 2005)], 2005, 2105)
-    assert (a.start, a.end) == (2105, 2105 + 20 + 3000)
+    assert (a.runs, b.start, b.end) == ([(0, 2015)], 2015, 2115)
+    assert (a.start, a.end) == (2115, 2115 + 20 + 2990)
     m = measures(outcome, {"a": 1, "b": 1})
     assert (m.preemptions, m.overhead_gpu_s) == (1, 8 * 25)
-    assert m.tenants[0].attained_gpu_s == 8 * (2005 + 3020)
+    assert m.tenants[0].attained_gpu_s == 8 * (2015 + 3010)
 
 
 def test_a_lease_is_renewed_for_nothing_while_nobody_waits():
