@@ -287,13 +287,19 @@ def _repeated(ids: IntArray) -> IntArray:
 
 
 def _by_job(runs: Runs, rows: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Order of the rows by cluster, job id and time; (n - 1,) which have the next one's job id."""
-    ids, cluster = runs.job_id[rows], runs.cluster.codes[rows]
+    """Order of the rows by job and time; (n - 1,) which are of the same job as the next one.
+
+    Where a dump has no raw ids, the tasks of an array have one id, and so have parts of a het job.
+    """
     submit, start = runs.submit[rows], runs.start[rows]
     when = np.where(submit == UNKNOWN, start, submit)
-    order = np.lexsort((start, when, ids, cluster))
-    ids, cluster = ids[order], cluster[order]
-    return order, (ids[1:] == ids[:-1]) & (cluster[1:] == cluster[:-1])
+    columns = (runs.array_task, runs.het_offset, runs.job_id, runs.cluster.codes)
+    job = [column[rows] for column in columns]
+    order = np.lexsort((start, when, *job))
+    same = np.ones(max(len(rows) - 1, 0), dtype=np.bool_)
+    for column in job:
+        same &= column[order[1:]] == column[order[:-1]]
+    return order, same
 
 
 def _whole(value: float) -> GpuSeconds:

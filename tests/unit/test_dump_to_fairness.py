@@ -191,6 +191,16 @@ def test_the_account_of_a_row_that_cannot_be_read_is_no_tenant(site):
     assert site.attained() == {"a": 700}
 
 
+@pytest.mark.parametrize("name", ["7_{}", "7+{}"])
+def test_without_raw_ids_tasks_are_jobs_of_their_own(site, name):
+    requeued = row(name.format(1), state="REQUEUED")
+    again = row(name.format(1), submit=T + 700, start=T + 900, end=T + 1600)
+    other = row(name.format(2), submit=T + 800, start=T + 900, end=T + 1600)
+    site.sync(table(requeued, again, other))
+    jobs = {job["job_id"]: job["attained_gpu_s"] for job in site.fairness()["jobs"]}
+    assert jobs == {name.format(1): 1400, name.format(2): 700}
+
+
 # Files
 
 
