@@ -60,11 +60,26 @@ def settle(runs: Runs, *, now: int, live: AbstractSet[int] | None = None) -> Set
             odd += 1
             suspects.append(Suspect(run.shown_id, reason))
     settled = replace(runs, end=end, elapsed_s=elapsed)
-    for row, reason in _inconsistent(settled, closed=runs.end != UNKNOWN):
+    twice, overlapping = _recorded_twice(settled)
+    inconsistent = _inconsistent(settled, closed=runs.end != UNKNOWN)
+    for row, reason in (*overlapping, *inconsistent):
         odd += 1
         if len(suspects) < NAMED:
             suspects.append(Suspect(settled.row(row).shown_id, reason))
+    if twice:
+        kept = np.ones(len(settled), dtype=np.bool_)
+        kept[twice] = False
+        settled = settled.take(kept)
     return Settled(settled, tuple(suspects[:NAMED]), odd)
+
+
+def repeated(ids: IntArray) -> IntArray:
+    """Positions of the ids that occur more than once; of all when ids are sparse."""
+    least = int(ids.min(initial=0))
+    if int(ids.max(initial=0)) - least > 8 * len(ids):
+        return np.arange(len(ids))
+    ids = ids - least
+    return np.flatnonzero((np.bincount(ids) > 1)[ids])
 
 
 def _open_end(run: Run, *, now: int, live: AbstractSet[int] | None) -> tuple[int, int, str]:
@@ -92,6 +107,39 @@ def _open_end(run: Run, *, now: int, live: AbstractSet[int] | None) -> tuple[int
             "RUNNING in the database, unknown to slurmctld: charged as far as it was seen",
         )
     return seen, run.elapsed_s, ""
+
+
+def _recorded_twice(runs: Runs) -> tuple[list[int], list[tuple[int, str]]]:
+    """Rows that tell of a run again, and all rows with what is odd: a job runs once at a time.
+
+    Such records come from dumps with and without Submit or the raw job ids, which the ledger cannot
+    know for the same run, or from sacct -T, which cuts Start and End.
+    """
+    rows = repeated(runs.job_id)
+    rows = rows[(runs.start[rows] != UNKNOWN) & (runs.elapsed_s[rows] > 0)]
+    keys = (runs.submit, runs.end, runs.start, runs.job_id, runs.cluster.codes)
+    rows = rows[np.lexsort(tuple(key[rows] for key in keys))]
+    one, two = rows[:-1], rows[1:]
+    suspected = (runs.cluster.codes[one] == runs.cluster.codes[two]) & (
+        runs.start[two] < runs.end[one]
+    )
+    suspected &= runs.job_id[one] == runs.job_id[two]
+    for part in (runs.array_task, runs.het_offset):
+        suspected &= (part[one] == part[two]) | (part[one] == UNKNOWN) | (part[two] == UNKNOWN)
+    of_different_dumps = runs.start[one] == runs.start[two]
+    of_different_dumps &= np.logical_or.reduce(
+        [key[one] != key[two] for key in (runs.submit, runs.array_task, runs.het_offset)]
+    )
+    again, odd = [], []
+    pairs = (column[suspected].tolist() for column in (one, two, of_different_dumps))
+    for first, second, is_again in zip(*pairs, strict=True):
+        if is_again:
+            again.append(first)
+            odd.append((second, "recorded twice, as in dumps of different columns: charged once"))
+        else:
+            common = min(runs.end[first], runs.end[second]) - runs.start[second]
+            odd.append((second, f"{common} s are in another record of it too: charged twice"))
+    return again, odd
 
 
 def _inconsistent(runs: Runs, *, closed: NDArray[np.bool_]) -> list[tuple[int, str]]:

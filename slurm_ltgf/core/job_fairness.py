@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from slurm_ltgf.core.demand import Load, Loaded, load_of
 from slurm_ltgf.core.fairness import GpuSeconds, class_of
 from slurm_ltgf.core.gpus import Pricing
+from slurm_ltgf.core.history import repeated
 from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window
 from slurm_ltgf.core.timeline import Clock, Supply, in_parts
 
@@ -263,7 +264,7 @@ def _jobs(runs: Runs, rows: IntArray) -> _Jobs:
     Runs of one id are one job as long as each run but the last ended by requeue or resize: job ids
     are used again after MaxJobId, and by a rebuilt cluster.
     """
-    several = _repeated(runs.job_id[rows])  # few: most jobs run once
+    several = repeated(runs.job_id[rows])  # few: most jobs run once
     order, same = _by_job(runs, rows[several])
     repeats = np.flatnonzero(same)
     goes_on = _is_one_of(REQUEUED | RESIZED, runs.take(rows[several[order[repeats]]]))
@@ -275,15 +276,6 @@ def _jobs(runs: Runs, rows: IntArray) -> _Jobs:
     is_first[later] = False
     first = np.flatnonzero(is_first)
     return _Jobs(first, later, np.searchsorted(first, several[order[head[~begins]]]))
-
-
-def _repeated(ids: IntArray) -> IntArray:
-    """Positions of the ids that occur more than once; of all when ids are sparse."""
-    least = int(ids.min(initial=0))
-    if int(ids.max(initial=0)) - least > 8 * len(ids):
-        return np.arange(len(ids))
-    ids = ids - least
-    return np.flatnonzero((np.bincount(ids) > 1)[ids])
 
 
 def _by_job(runs: Runs, rows: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:

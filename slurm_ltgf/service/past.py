@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
 
 from slurm_ltgf.core.measure import (
     CapacityStep,
@@ -14,7 +18,7 @@ from slurm_ltgf.core.measure import (
     measure,
     weighted_gpus,
 )
-from slurm_ltgf.core.model import Account, Window
+from slurm_ltgf.core.model import Account, Window, Words
 from slurm_ltgf.errors import UsageError
 from slurm_ltgf.service.observed import capacity_steps, shards_per_gpu, weight_steps
 from slurm_ltgf.service.terms import managed, pricing_of, tenancy_of, terms_of
@@ -214,7 +218,42 @@ def _notes(
         f"{part.runs} runs ({part.seconds} s) could not be priced and are in no sum: {part.reason}"
         for part in measurement.fairness.unpriced
     ]
+    notes += _gpu_notes(measurement)
     settled = measurement.settled
     if settled.odd:
         notes.append(f"{settled.odd} records are suspect: see suspects")
     return notes
+
+
+def _gpu_notes(measurement: Measurement) -> list[str]:
+    """What to know of runs whose GPU-time is nobody's, or was perhaps not recorded."""
+    runs, tenants = measurement.settled.runs, measurement.tenants
+    ran = runs.elapsed_s > 0
+    held = ran & _where(runs.gres, bool)
+    asked = ran & ~held & _where(runs.gres_requested, lambda gres: bool(_SOME_GPU.search(gres)))
+    lost = held & _where(runs.account, lambda name: measurement.tenant_of.get(name) not in tenants)
+    notes = []
+    if lost.any():
+        notes.append(
+            f"{int(lost.sum())} runs with GPUs are of accounts that are no tenants and in no sum "
+            "(fairness.exclude_accounts)"
+        )
+    if ran.any() and not held.any():
+        notes.append(
+            "no job of the window has GPUs in AllocTRES: either none used one, or gres/gpu is not "
+            "tracked (AccountingStorageTRES in slurm.conf) and no GPU-time was recorded"
+        )
+    elif asked.any():
+        notes.append(
+            f"{int(asked.sum())} runs asked for GPUs and have none in AllocTRES: taken as 0 GPUs"
+        )
+    return notes
+
+
+_SOME_GPU = re.compile("=0*[1-9]")
+
+
+def _where(words: Words, test: Callable[[str], bool]) -> NDArray[np.bool_]:
+    """Whether the text of each row passes the test, (n,)."""
+    passed: NDArray[np.bool_] = np.array([*map(test, words.names), False])[words.codes]
+    return passed

@@ -15,6 +15,7 @@ from slurm_ltgf.cli.main import run
 T = 1_772_366_400  # 2026-03-01T12:00:00Z
 YEAR = 365 * 86400
 HEAD = "JobID|Account|Submit|Start|End|ElapsedRaw|State|AllocTRES"
+NO_SUBMIT = HEAD.replace("|Submit", "")
 LOCAL = "JobID|Account|Start|End|AllocTRES"
 
 
@@ -199,6 +200,57 @@ def test_without_raw_ids_tasks_are_jobs_of_their_own(site, name):
     site.sync(table(requeued, again, other))
     jobs = {job["job_id"]: job["attained_gpu_s"] for job in site.fairness()["jobs"]}
     assert jobs == {name.format(1): 1400, name.format(2): 700}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "1|a|{0}|{1}|700|COMPLETED|gres/gpu=1",
+        "1|a|{0}|{1}|700|COMPLETED|gres/gpu:a100=1",
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_run_in_dumps_of_different_columns_is_charged_once(site, other, turned):
+    dumps = [table(row(1, submit=T - 50)), table(other.format(T, T + 700), head=NO_SUBMIT)]
+    for dump in reversed(dumps) if turned else dumps:
+        site.sync(dump)
+    answer = site.fairness()
+    assert answer["tenants"][0]["attained_gpu_s"] == 700
+    assert "charged once" in answer["suspects"][0]["reason"]
+
+
+def test_a_run_known_by_its_raw_id_alone_and_by_both_is_charged_once(site):
+    site.sync(table(row(8), head=HEAD.replace("JobID", "JobIDRaw")))
+    site.sync(table("7_1|" + row(8), head=HEAD.replace("JobID", "JobID|JobIDRaw")))
+    assert site.attained() == {"a": 700}
+
+
+def test_records_of_a_run_that_overlap_are_named(site):
+    site.sync(table(row(1)))
+    site.sync(table(row(1, start=T + 500, elapsed=200)))
+    (suspect,) = site.fairness()["suspects"]
+    assert suspect["reason"] == "200 s are in another record of it too: charged twice"
+
+
+def test_a_history_without_any_gpu_is_not_shown_as_measured(site):
+    site.sync(table(row(1, tres="billing=1,cpu=1,mem=512M,node=1")))
+    assert any("AccountingStorageTRES" in text for text in site.fairness()["warnings"])
+    site.sync(table(row(2)))
+    assert not any("AccountingStorageTRES" in text for text in site.fairness()["warnings"])
+
+
+def test_runs_that_asked_for_gpus_and_have_none_are_told(site):
+    head = HEAD.replace("AllocTRES", "ReqTRES|AllocTRES")
+    rows = (row(1, tres="cpu=1,gres/gpu=2|cpu=1"), row(2, tres="cpu=1,gres/gpu=2|gres/gpu=2"))
+    site.sync(table(*rows, head=head))
+    assert any(text.startswith("1 runs asked for GPUs") for text in site.fairness()["warnings"])
+
+
+def test_gpu_time_that_is_nobodys_is_told(site):
+    site.sync(table(row(1, "root"), row(2)))
+    answer = site.fairness()
+    assert answer["attained_gpu_s"] == 700
+    assert any(text.startswith("1 runs with GPUs are of accounts") for text in answer["warnings"])
 
 
 # Files
