@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +50,16 @@ class App:
         from slurm_ltgf.store.ledger import Ledger
 
         return Ledger(self.ledger_path, readonly=readonly)
+
+    def writer_lock(self) -> AbstractContextManager[None]:
+        """The lock of whoever writes to Slurm: one daemon, or one pass by hand.
+
+        Raises:
+            LockHeldError: another process has it.
+        """
+        from slurm_ltgf.store.files import lock
+
+        return lock(Path(f"{self.ledger_path}.lock"))
 
     def cluster(self) -> str:
         """The cluster's name: site.cluster, else what slurmctld says."""

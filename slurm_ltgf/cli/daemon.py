@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +32,6 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
     """
     from slurm_ltgf.daemon import Notifier, Rhythm, Stop, serve
     from slurm_ltgf.slurm.queue import Arrivals, arrivals
-    from slurm_ltgf.store.files import lock
 
     app = App.of(ctx)
     _log_to_stderr(app.verbose)
@@ -50,7 +48,7 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
         return newer
 
     app.ledger_path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with lock(Path(f"{app.ledger_path}.lock")):
+    with app.writer_lock():
         serve(
             site.one_pass,
             has_newcomers,

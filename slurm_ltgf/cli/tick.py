@@ -32,21 +32,22 @@ BEFORE_AFTER = (
 
 @click.command("tick")
 @click.option("--dry-run", is_flag=True, help="Write nothing to Slurm; show the queue instead.")
-@click.option("--undo", is_flag=True, help="Set every pending job's SiteFactor to 0, and end.")
+@click.option("--undo", is_flag=True, help="Set every job's SiteFactor to 0, and end.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(ctx: click.Context, /, *, dry_run: bool, undo: bool, json_: bool) -> None:
     """One pass: sync history, order the queue, write the SiteFactors that changed.
 
     With --dry-run nothing is written to Slurm: the queue is shown as Slurm has it and as it would
-    be. --undo leaves the queue to Slurm's own order again; stop the daemon first.
+    be. --undo leaves the queue to Slurm's own order again, of running jobs too, should they be
+    requeued; stop the daemon first.
     """
-    from pathlib import Path
-
+    from slurm_ltgf.errors import UsageError
     from slurm_ltgf.service.tick import tick
-    from slurm_ltgf.store.files import lock
 
     app = App.of(ctx)
+    if undo and dry_run:
+        raise UsageError("--undo writes and --dry-run does not: say one of them")
     if undo:
         _undo(app, json_=json_)
         return
@@ -56,7 +57,7 @@ def command(ctx: click.Context, /, *, dry_run: bool, undo: bool, json_: bool) ->
         if dry_run:
             done = tick(edges, ledger, app.config, clock=time.time, dry_run=True)
         else:
-            with lock(Path(f"{app.ledger_path}.lock")):
+            with app.writer_lock():
                 done = tick(edges, ledger, app.config, clock=time.time)
     took_s = time.monotonic() - began
     rows = before_after(done)
@@ -84,9 +85,8 @@ def _remarks(done: Pass) -> list[str]:
 def _undo(app: App, *, json_: bool) -> None:
     from slurm_ltgf.service.tick import undo
 
-    edges = app.edges()
-    with app.ledger(readonly=False) as ledger:
-        result = undo(edges, ledger, now=int(time.time()))
+    with app.ledger(readonly=False) as ledger, app.writer_lock():
+        result = undo(app.edges(), ledger, now=int(time.time()))
     if json_:
         render.as_json({"written": len(result.written), "vanished": len(result.vanished)})
         return

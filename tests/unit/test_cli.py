@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from slurm_ltgf.cli.main import run
+from slurm_ltgf.store.files import lock
 
 HEAD = "JobID|JobIDRaw|Cluster|Account|User|State|Submit|Eligible|Start|End|ElapsedRaw|AllocTRES"
 T0 = 1_800_000_000
@@ -235,3 +236,11 @@ def test_a_reader_that_goes_away_is_told_by_the_exit_code_alone():
     done = subprocess.run(argv, stdout=out, stderr=subprocess.PIPE, check=False)
     os.close(out)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_undo_waits_for_no_daemon_and_is_never_dry(ltgf, tmp_path):
+    code, _, said = ltgf("tick", "--undo", "--dry-run")
+    assert (code, "say one of them" in said) == (2, True)
+    with lock(tmp_path / "ledger.db.lock"):
+        code, _, said = ltgf("tick", "--undo")
+    assert (code, f"held by process {os.getpid()}" in said) == (75, True)
