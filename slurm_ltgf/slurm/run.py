@@ -30,7 +30,8 @@ _DEFAULTS = re.compile(
 _UNAVAILABLE = re.compile(
     r"connection|unable to (contact|connect)|timed out|no route to host|slurmdbd|persist|munge"
     r"|problem talking to the database|zero bytes|communication|not responding|try again"
-    r"|unknown error|configuration source|fetch.?config|cannot stat file",
+    r"|unknown error|configuration source|fetch.?config|cannot stat file|standby|temporarily"
+    r"|protocol authentication|incompatible versions|unexpected message|broken pipe|endpoint",
     re.IGNORECASE,
 )
 _FAILED = re.compile(r"\b(error|fatal):|^slurmdbd:", re.IGNORECASE)

@@ -64,6 +64,11 @@ def test_input_reaches_the_command(fake):
         "sacct: error: Slurmdbd down",
         "slurm_load_jobs error: Socket timed out on send/recv operation",
         "squeue: error: Munge encode failed: Failed to access munged",
+        "slurm_load_jobs error: Slurm backup controller in standby mode",
+        "slurm_load_jobs error: Protocol authentication error",
+        "slurm_load_jobs error: Incompatible versions of client and server code",
+        "slurm_load_node error: Unexpected message received",
+        "sprio: error: fork: Resource temporarily unavailable",
     ],
 )
 def test_a_daemon_that_is_away_is_unavailable(fake, said):
