@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _BATCH_JOBS = 20_000
 _NO_VAL, _INFINITE = 0xFFFFFFFE, 0xFFFFFFFF
+_NO_VAL64, _MOST = 0xFFFFFFFFFFFFFFFE, 1 << 60
 
 
 class _Job(msgspec.Struct):
@@ -197,9 +198,11 @@ def _number(value: Any, path: str) -> int:
         if value["infinite"]:
             return NO_LIMIT
         return _number(value["number"], f"{path}.number") if value["set"] else UNKNOWN
-    if value is None:
+    if value is None or value == _NO_VAL64:
         return UNKNOWN
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _unknown(value, path)
+    if not -_MOST < value < _MOST or value != int(value):
         raise _unknown(value, path)
     return int(value)
 

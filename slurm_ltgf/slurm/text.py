@@ -152,7 +152,7 @@ def job_id(text: str) -> JobId:
     if not match:
         raise ValueError(f"cannot read job id {text!r}")
     task, tasks, offset = match["task"], match["tasks"], match["offset"]
-    return JobId(
+    read = JobId(
         job=int(match["job"]),
         array_task=int(task) if task and int(task) < SENTINEL else UNKNOWN,
         het_offset=int(offset) if offset else UNKNOWN,
@@ -160,6 +160,9 @@ def job_id(text: str) -> JobId:
         is_array=bool(task or tasks),
         is_step=bool(match["step"]),
     )
+    if max(read.job, read.het_offset, read.tasks) >= 1 << 60:
+        raise ValueError(f"job id is too large: {text!r}")
+    return read
 
 
 def array_tasks(text: str) -> tuple[int, int | None]:

@@ -121,7 +121,16 @@ def test_a_weight_is_of_a_type_in_any_case(site):
 # Numbers that no job has
 
 
-@pytest.mark.parametrize("odd", [{"job": 2**32 - 1}, {"job": 10**11}, {"elapsed": 10**14}])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"job": 2**32 - 1},
+        {"job": 10**11},
+        {"job": 10**20},
+        {"job": f"7_[0-{10**20}]"},
+        {"elapsed": 10**14},
+    ],
+)
 def test_numbers_that_no_job_has_are_named(site, odd):
     report = site.sync(table(row(odd.pop("job", 2), **odd), row(1)))
     assert (report["new"], report["skipped_total"]) == (1, 1)
@@ -284,6 +293,16 @@ def test_no_jobs_are_no_tenants(site, dump, mark):
 def test_an_answer_with_errors_is_refused(site):
     answer = {"jobs": [], "errors": [{"description": "Unable to connect to database"}]}
     assert "Unable to connect to database" in site.refused(json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize("place", ["job_id", "restart_cnt"])
+@pytest.mark.parametrize("number", [10**20, 1.5, "7"])
+def test_an_answer_with_impossible_numbers_is_refused(site, place, number):
+    job = {"job_id": 1, "state": ["RUNNING"], "tres": {"allocated": []}}
+    job["time"] = {"start": T, "end": 0, "elapsed": 9}
+    assert f"jobs[0].{place}" in site.refused(
+        json.dumps({"jobs": [job | {place: number}]}).encode()
+    )
 
 
 def test_several_answers_in_one_file_are_refused(site):
