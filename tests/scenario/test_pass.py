@@ -215,6 +215,41 @@ def test_a_run_that_ended_long_before_its_record_came_is_still_found(site):
     assert site.tick().view.measurement.fairness.tenants[0].attained_gpu_s == 400
 
 
+def never_ended(site):
+    """A run that sacct once told of as running."""
+    site.ran(1, "a", 0, 50, 8)
+    site.history[0] = replace(
+        site.history[0], end=UNKNOWN, elapsed_s=20, state="RUNNING", limit_s=10**6
+    )
+
+
+def open_jobs(site):
+    return site.ledger.open_runs("c").runs.job_id.tolist()
+
+
+def test_a_run_whose_end_was_never_recorded_is_given_up_after_a_month(site):
+    site.tenants(a=1)
+    never_ended(site)
+    site.now = 20
+    site.tick()
+    site.history.clear()
+    site.now = 29 * 86400
+    site.tick()
+    assert open_jobs(site) == [1]
+    site.now = 31 * 86400
+    site.tick()
+    assert open_jobs(site) == []
+
+
+def test_a_run_that_began_is_in_the_ledger_at_the_next_pass(site):
+    site.tenants(a=1)
+    site.tick()
+    site.now = 20
+    never_ended(site)
+    site.tick()
+    assert open_jobs(site) == [1]
+
+
 def test_writes_beyond_the_limit_wait_for_the_next_pass_nearest_first(site):
     site.config = parsed("[queue]\nmax_writes = 5", "test")
     site.tenants(a=1)
