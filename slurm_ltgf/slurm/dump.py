@@ -262,7 +262,7 @@ def _whole_rows(blocks: Iterable[bytes], header: Header) -> Iterator[tuple[bytes
                 raise InputError(f"sacct dump without a row's end in {_LONGEST_ROW >> 20} MiB")
             held, size = [rest], len(rest)
     rows, rest = _cut(b"".join(held), header)
-    if rest.strip():
+    if rest.strip(b"\r\n "):  # a tab may be a delimiter
         end = rest[-40:].decode("utf-8", "replace")
         raise InputError(f"the sacct dump is cut short: it ends in the middle of a row, {end!r}")
     yield rows, True
@@ -301,7 +301,7 @@ def _refuse_a_cut_end(odd: Sequence[Line], refused: Sequence[int], shape: _Shape
     """A table whose very last line is the beginning of a row was cut."""
     lines = list(odd)
     last = len(shape.ends) - 1
-    while lines and lines[-1].index == last and not lines[-1].text.strip():
+    while lines and lines[-1].index == last and not lines[-1].text.strip(b"\r "):
         lines.pop()
         last -= 1
     if lines and lines[-1].index == last and last in refused:

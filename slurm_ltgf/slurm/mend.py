@@ -92,7 +92,7 @@ class _Group:
             taken = 1
             if line.fields > self.header.width:
                 whole = self._long(line)
-            elif line.text.strip():
+            elif line.text.strip(b"\r "):
                 taken, whole = self._short(i, whole=whole)
             i += taken
 

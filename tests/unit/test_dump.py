@@ -136,6 +136,11 @@ def test_a_table_cut_anywhere_in_its_last_row_is_refused(cut):
         read(table(ROW, ROW)[:-cut])
 
 
+def test_a_table_cut_after_the_empty_first_cell_of_a_row_is_refused():
+    with pytest.raises(InputError, match="cut short"):
+        read(table(ROW).replace("|", "\t") + "\t")
+
+
 def test_a_last_row_of_too_few_fields_is_a_cut_file():
     with pytest.raises(InputError, match="its last row, line 3, has 4 fields"):
         read(table(ROW, "42|42|lab|COMPLETED", ""))
