@@ -243,11 +243,22 @@ def test_a_run_whose_end_was_never_recorded_is_given_up_after_a_month(site):
 
 def test_a_run_that_began_is_in_the_ledger_at_the_next_pass(site):
     site.tenants(a=1)
-    site.tick()
+    for site.now in (0, 10):
+        site.tick()
     site.now = 20
     never_ended(site)
     site.tick()
     assert open_jobs(site) == [1]
+
+
+def test_a_record_that_slurmdbd_corrected_is_read_at_the_next_pass(site):
+    site.tenants(a=1)
+    site.ran(1, "a", 0, 50, 8)
+    for site.now in (100, 110):
+        assert attained(site) == 8 * 50
+    site.history[0] = replace(site.history[0], end=T0 + 60, elapsed_s=60)
+    site.now = 120
+    assert attained(site) == 8 * 60
 
 
 def test_writes_beyond_the_limit_wait_for_the_next_pass_nearest_first(site):
