@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,9 @@ from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window, W
 from slurm_ltgf.core.timeline import PART_RUNS
 
 #: Fractions of a GPU are counted in whole ticks of 1/scale; a finer one is rounded to this.
-FINEST = 1_000_000
+FINEST = 1_000_000_000
+#: Most ticks of one run: a float64 holds all integers below, and the ticks of 2000 such runs fit.
+_MOST_TICKS = 1 << 52
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +198,13 @@ def used_seconds(elapsed_s: IntArray, start: IntArray, end: IntArray, window: Wi
 
 def common_scale(prices: tuple[Gpus, ...]) -> int:
     """Smallest number that makes every count of GPUs whole, at most FINEST."""
+    most = max((price.weighted for price in prices), default=Fraction(0))
+    finest = min(FINEST, int(_MOST_TICKS / most)) if most else FINEST
     scale = 1
     for price in prices:
         scale = math.lcm(scale, price.weighted.denominator)
-        if scale > FINEST:
-            return FINEST
+        if scale > finest:
+            return finest
     return scale
 
 

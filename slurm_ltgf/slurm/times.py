@@ -133,12 +133,18 @@ def time_argument(text: str, now: int, timezone: tzinfo) -> int:
     """
     word = text.strip().lower()
     if re.fullmatch(r"(uts)?\d{7,}", word) or re.fullmatch(r"uts\d+", word):
-        return int(word.removeprefix("uts"))
+        return _sane(int(word.removeprefix("uts")), text)
     if word.startswith("now"):
-        return now + _offset(word, text)
+        return _sane(now + _offset(word, text), text)
     if re.match(r"\d{4}-\d\d-\d\d", word):
         return _iso_argument(text, timezone)
     return _past(word, text, now, timezone)
+
+
+def _sane(moment: int, text: str) -> int:
+    if not 0 <= moment < 1 << 40:
+        raise ValueError(f"out of range: {text!r}")
+    return moment
 
 
 def _offset(word: str, text: str) -> int:

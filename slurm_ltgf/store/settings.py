@@ -81,11 +81,11 @@ class Fairness(Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...], _texts("Accounts that are no tenants; their use still occupies GPUs.")
     ] = ("root",)
     gpu_weights: Annotated[
-        dict[str, Annotated[float, Meta(gt=0)]],
+        dict[str, Annotated[float, Meta(ge=1e-6, le=1e6)]],
         _meta(
             "What an hour of a GPU type is worth, like { h100 = 1.0, t4 = 0.2 }; others: 1.",
             "type = weight",
-            "a table of numbers > 0",
+            "a table of numbers from 0.000001 to 1000000",
         ),
     ] = field(default_factory=dict)
     mps_per_gpu: Annotated[int, _count("gres/mps that make one GPU.", "mps")] = 100

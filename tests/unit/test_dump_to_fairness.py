@@ -118,6 +118,13 @@ def test_a_weight_is_of_a_type_in_any_case(site):
     assert site.attained() == {"a": 350}
 
 
+def test_thirds_and_sevenths_together_are_exact_to_a_billionth(site):
+    site.settings("[fairness]\ngpu_weights = { a100 = 0.333333 }\n")
+    rows = (row(1, tres="gres/gpu:a100=1"), row(2, "b", tres="gres/gpu:1g.5gb=1"))
+    site.sync(table(*rows))
+    assert site.attained() == {"a": pytest.approx(233.3331), "b": pytest.approx(100, rel=1e-8)}
+
+
 # Numbers that no job has
 
 
@@ -143,6 +150,20 @@ def test_gpu_seconds_beyond_64_bits_are_exact(site):
     site.settings("[fairness]\ngpu_weights = { a100 = 0.123456 }\n")
     whole = site.attained()["a"]
     assert whole == pytest.approx(10**8 * YEAR, rel=1e-9)
+
+
+@pytest.mark.parametrize("weight", ["1e30", "1e-9"])
+def test_weights_that_cannot_be_meant_are_refused(site, weight):
+    site.settings(f"[fairness]\ngpu_weights = {{ a100 = {weight} }}\n")
+    code, _, err = site.call("sync", "--from-file", "-", stdin=table())
+    assert (code, "gpu_weights" in err) == (78, True)
+
+
+@pytest.mark.parametrize("moment", ["9" * 30, "now-99999999999999weeks", "now-9999999weeks"])
+def test_a_window_outside_of_time_is_refused(site, moment):
+    site.sync(table(row(1)))
+    code, _, err = site.call("fairness", "-S", moment)
+    assert (code, err.count("\n")) == (2, 1)
 
 
 # Windows
