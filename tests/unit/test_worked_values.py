@@ -226,6 +226,13 @@ def test_suspended_time_is_not_attained_but_shown():
     assert (by["a"].attained_gpu_s, by["a"].suspended_gpu_s) == (14400, 7200)
 
 
+def test_a_run_whose_end_lies_before_its_start_is_charged_what_elapsed():
+    """After a clock step; Elapsed is what Slurm charged."""
+    odd = replace(run("a", eligible=3, start=3, end=2, gpus=2), elapsed_s=1 * H)
+    by, _ = tenants_of([odd], weights={"a": 1}, capacity=8, hours=10)
+    assert (by["a"].attained_gpu_s, by["a"].deserved_gpu_s) == (2 * H, 2 * H)
+
+
 @pytest.mark.parametrize(
     ("values", "index"), [([1, 1, 1], 1.0), ([1, 0, 0], 1 / 3), ([], None), ([0, 0], None)]
 )
