@@ -233,6 +233,12 @@ def test_a_run_whose_end_lies_before_its_start_is_charged_what_elapsed():
     assert (by["a"].attained_gpu_s, by["a"].deserved_gpu_s) == (2 * H, 2 * H)
 
 
+def test_a_run_is_demand_from_its_start_on_whatever_its_eligible_time_says():
+    odd = run("a", eligible=3, start=2, end=4, gpus=2)
+    by, _ = tenants_of([odd], weights={"a": 1}, capacity=8, hours=10)
+    assert (by["a"].attained_gpu_s, by["a"].deserved_gpu_s) == (4 * H, 4 * H)
+
+
 @pytest.mark.parametrize(
     ("values", "index"), [([1, 1, 1], 1.0), ([1, 0, 0], 1 / 3), ([], None), ([0, 0], None)]
 )
