@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,31 +117,65 @@ def _recorded_twice(runs: Runs) -> tuple[list[int], list[tuple[int, str]]]:
     Such records come from dumps with and without Submit or the raw job ids, which the ledger cannot
     know for the same run, or from sacct -T, which cuts Start and End.
     """
-    rows = repeated(runs.job_id)
-    rows = rows[(runs.start[rows] != UNKNOWN) & (runs.elapsed_s[rows] > 0)]
-    keys = (runs.submit, runs.end, runs.start, runs.job_id, runs.cluster.codes)
-    rows = rows[np.lexsort(tuple(key[rows] for key in keys))]
-    one, two = rows[:-1], rows[1:]
-    suspected = (runs.cluster.codes[one] == runs.cluster.codes[two]) & (
-        runs.start[two] < runs.end[one]
+    found = (
+        _same_job(runs),
+        _same_part(runs, runs.array_job, runs.array_task),
+        _same_part(runs, runs.het_job, runs.het_offset),
     )
-    suspected &= runs.job_id[one] == runs.job_id[two]
-    for part in (runs.array_task, runs.het_offset):
-        suspected &= (part[one] == part[two]) | (part[one] == UNKNOWN) | (part[two] == UNKNOWN)
-    of_different_dumps = runs.start[one] == runs.start[two]
-    of_different_dumps &= np.logical_or.reduce(
-        [key[one] != key[two] for key in (runs.submit, runs.array_task, runs.het_offset)]
-    )
+    one, two = (np.concatenate(rows) for rows in zip(*found, strict=True))
     again, odd = [], []
-    pairs = (column[suspected].tolist() for column in (one, two, of_different_dumps))
-    for first, second, is_again in zip(*pairs, strict=True):
-        if is_again:
+    for first, second in zip(one.tolist(), two.tolist(), strict=True):
+        if runs.start[first] == runs.start[second] and _key(runs, first) != _key(runs, second):
             again.append(first)
             odd.append((second, "recorded twice, as in dumps of different columns: charged once"))
         else:
             common = min(runs.end[first], runs.end[second]) - runs.start[second]
             odd.append((second, f"{common} s are in another record of it too: charged twice"))
     return again, odd
+
+
+def _key(runs: Runs, row: int) -> tuple[int, ...]:
+    columns = (runs.submit, runs.job_id, runs.array_task, runs.het_offset)
+    return tuple(int(column[row]) for column in columns)
+
+
+_Pairs: TypeAlias = tuple[IntArray, IntArray]
+
+
+def _same_job(runs: Runs) -> _Pairs:
+    """Runs of one job id that overlap; an id alone may stand for a whole array or het job."""
+    one, two = _overlapping(runs, repeated(runs.job_id), (runs.job_id,))
+    same = np.ones(len(one), dtype=np.bool_)
+    for part in (runs.array_task, runs.het_offset):
+        same &= (part[one] == part[two]) | (part[one] == UNKNOWN) | (part[two] == UNKNOWN)
+    return one[same], two[same]
+
+
+def _same_part(runs: Runs, family: IntArray, part: IntArray) -> _Pairs:
+    """Runs of one array task or part of a het job that overlap under its raw id and the family's.
+
+    family: id of the array or het job; part: task or offset.
+    """
+    without_raw_id = np.flatnonzero((family >= 0) & (runs.job_id == family))
+    without_raw_id = without_raw_id[repeated(runs.job_id[without_raw_id])]
+    families = np.unique(runs.job_id[without_raw_id])
+    rows = np.flatnonzero(np.isin(family, families)) if len(families) else families
+    one, two = _overlapping(runs, rows, (family, part))
+    same = runs.job_id[one] != runs.job_id[two]
+    return one[same], two[same]
+
+
+def _overlapping(runs: Runs, rows: IntArray, who: Sequence[IntArray]) -> _Pairs:
+    """Rows that follow each other in time, are of the same `who`, and have time in common."""
+    rows = rows[(runs.start[rows] != UNKNOWN) & (runs.elapsed_s[rows] > 0)]
+    times = (runs.submit, runs.end, runs.start)
+    whose = [column[rows] for column in who] + [runs.cluster.codes[rows]]
+    order = np.lexsort((*(time[rows] for time in times), *whose))
+    one, two = rows[order[:-1]], rows[order[1:]]
+    same = runs.start[two] < runs.end[one]
+    for column in whose:
+        same &= column[order[:-1]] == column[order[1:]]
+    return one[same], two[same]
 
 
 def _inconsistent(runs: Runs, *, closed: NDArray[np.bool_]) -> list[tuple[int, str]]:

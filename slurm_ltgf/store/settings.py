@@ -85,7 +85,7 @@ class Fairness(Struct, frozen=True, forbid_unknown_fields=True):
         _meta(
             "What an hour of a GPU type is worth, like { h100 = 1.0, t4 = 0.2 }; others: 1.",
             "type = weight",
-            "a table of numbers from 0.000001 to 1000000",
+            "a table of numbers from 1e-6 to 1e6",
         ),
     ] = field(default_factory=dict)
     mps_per_gpu: Annotated[int, _count("gres/mps that make one GPU.", "mps")] = 100

@@ -130,7 +130,7 @@ DURATION = "must be a duration of 1 s or more, like 90, '15min', '24h', '7d'"
         (
             "fairness",
             "gpu_weights = { t4 = 0 }",
-            "fairness.gpu_weights: must be a table of numbers from 0.000001 to 1000000, got {'t4': 0}",
+            "fairness.gpu_weights: must be a table of numbers from 1e-6 to 1e6, got {'t4': 0}",
         ),
         ("site", "partitions = 'gpu'", "site.partitions: must be a list of texts, got 'gpu'"),
         ("site", "timezone = 'Mars'", f"site.timezone: {TIMEZONE}, got 'Mars'"),

@@ -249,10 +249,19 @@ def test_a_run_in_dumps_of_different_columns_is_charged_once(site, other, turned
     assert "charged once" in answer["suspects"][0]["reason"]
 
 
-def test_a_run_known_by_its_raw_id_alone_and_by_both_is_charged_once(site):
-    site.sync(table(row(8), head=HEAD.replace("JobID", "JobIDRaw")))
-    site.sync(table("7_1|" + row(8), head=HEAD.replace("JobID", "JobID|JobIDRaw")))
-    assert site.attained() == {"a": 700}
+RAW, BOTH = (HEAD.replace("JobID", ids) for ids in ("JobIDRaw", "JobID|JobIDRaw"))
+
+
+@pytest.mark.parametrize("sep", "_+")
+@pytest.mark.parametrize("head", [RAW, HEAD])
+def test_a_run_known_by_one_of_its_ids_and_by_both_is_charged_once(site, sep, head):
+    ids = {HEAD: "7{0}{1}", RAW: "{2}", BOTH: "7{0}{1}|{2}"}
+    for columns in (head, BOTH):
+        tasks = (row(ids[columns].format(sep, i, 7 + i)) for i in range(3))
+        site.sync(table(*tasks, head=columns))
+    answer = site.fairness()
+    assert answer["tenants"][0]["attained_gpu_s"] == 3 * 700
+    assert answer["suspects_total"] >= 2  # the first has the id of the whole
 
 
 def test_records_of_a_run_that_overlap_are_named(site):
