@@ -262,8 +262,8 @@ def _pending(
 def _factor(job: QueueJob, priorities: Priorities, ledger: Ledger) -> int | None:
     """A job's SiteFactor: sprio's; of jobs that it leaves out (arrays at their throttle,
     dependencies) what we last wrote."""
-    if job.job_id in priorities.site or job.is_held:
-        return priorities.site.get(job.job_id)
+    if job.job_id in priorities.site:
+        return priorities.site[job.job_id]
     return last_written(ledger, job.job_id)
 
 

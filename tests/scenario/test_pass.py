@@ -215,6 +215,17 @@ def test_a_run_that_ended_long_before_its_record_came_is_still_found(site):
     assert site.tick().view.measurement.fairness.tenants[0].attained_gpu_s == 400
 
 
+def test_quotas_are_of_the_gpus_and_the_weights_of_this_moment(site):
+    site.tenants(a=1, b=1)
+    site.tick()
+    site.now = 100
+    site.nodes = 2
+    site.tenants(a=3, b=1)
+    site.memory.accounts = None
+    rows = site.tick().view.measurement.fairness.tenants
+    assert [row.quota_gpus for row in rows] == [12, 4]
+
+
 def never_ended(site):
     """A run that sacct once told of as running."""
     site.ran(1, "a", 0, 50, 8)
