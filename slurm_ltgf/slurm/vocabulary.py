@@ -84,7 +84,10 @@ class Vocabulary:
             return code
         code = self._codes[cell] = len(self._values)
         try:
-            self._values.append(self._read(cells[row]))
+            value = self._read(cells[row])
+            if isinstance(value, int) and abs(value) >= 1 << 62:
+                raise ValueError(f"out of range: {cells[row]!r}")
+            self._values.append(value)
         except ValueError as exc:
             self._values.append(UNKNOWN)
             self._wrong[code] = str(exc)

@@ -144,6 +144,12 @@ def test_numbers_that_no_job_has_are_named(site, odd):
     assert site.attained() == {"a": 700}
 
 
+@pytest.mark.parametrize("column", ["TimelimitRaw", "Suspended", "Restarts"])
+def test_a_number_beyond_64_bits_is_named(site, column):
+    dump = table(row(1) + f"|{10**30}", row(2) + "|1", head=f"{HEAD}|{column}")
+    assert [line["line"] for line in site.sync(dump)["skipped"]] == [2]
+
+
 def test_gpu_seconds_beyond_64_bits_are_exact(site):
     big = row(1, tres="gres/gpu=100000000", end=T + YEAR, elapsed=YEAR)
     site.sync(table(*(row(i, tres="gres/gpu=1,gres/gpu:a100_1g.5gb=1") for i in (2, 3)), big))
