@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from slurm_ltgf.store.ledger import Ledger
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER = ROOT / "scripts" / "cluster"
 STATE = Path("/run/ltgf-bench")
-PORT = 30000
+PORTS = range(30000, 32000, 50)  # bases: the first whose ports are all free is taken
 SIZE = ("--nodes", "4", "--gpus", "16")  # 64 GPUs
 USERS = {"astro": "alice", "bio": "bob", "chem": "carol"}
 FEW = 50
@@ -72,19 +73,33 @@ def a_pass(n: int) -> list[Row]:
 def cluster() -> Iterator[None]:
     """A fresh cluster of ours, and the environment that points at it."""
     down()
-    subprocess.run(
-        [CLUSTER, "up", "--state", STATE, "--port", str(PORT), *SIZE], check=True, stdout=sys.stderr
-    )
-    (STATE / "ltgf").mkdir()
-    (STATE / "ltgf" / "ltgf.toml").write_text(SETTINGS)
     before = dict(os.environ)
-    os.environ["SLURM_CONF"] = str(STATE / "etc" / "slurm.conf")
+    up = [str(CLUSTER), "up", "--state", str(STATE), "--port", str(free_base()), *SIZE]
     try:
+        subprocess.run(up, check=True, stdout=sys.stderr)
+        (STATE / "ltgf").mkdir()
+        (STATE / "ltgf" / "ltgf.toml").write_text(SETTINGS)
+        os.environ["SLURM_CONF"] = str(STATE / "etc" / "slurm.conf")
         yield
     finally:
         os.environ.clear()
         os.environ.update(before)
         down()
+
+
+def free_base() -> int:
+    """A base for the cluster's ports, none of which is taken."""
+    return next(base for base in PORTS if all(is_free(base + i) for i in range(1, 16)))
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def down() -> None:

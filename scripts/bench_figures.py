@@ -458,7 +458,11 @@ def main() -> int:
         print(f"measuring: {name}", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="ltgf-bench-") as folder:
             load = os.getloadavg()[0]
-            figures += [replace(row, load=load) for row in FIGURES[name](sizes, Path(folder))]
+            try:
+                found = FIGURES[name](sizes, Path(folder))
+            except (OSError, subprocess.SubprocessError) as exc:
+                found = [Figure(name, "", f"failed: {exc}", False)]
+            figures += [replace(row, load=load) for row in found]
     if given.json:
         print(json.dumps({"cores": os.cpu_count(), "figures": [asdict(row) for row in figures]}))
     else:
