@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from slurm_ltgf.core.factor import LARGEST, LOWEST_LEVEL, Scale, changes
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing, in_tenant, order
+from slurm_ltgf.slurm.control import SITE_FACTOR_MAX
 
 NOW = 1_000_000
 
@@ -184,6 +185,10 @@ def test_far_down_the_queue_one_job_more_moves_few_labels():
     tags += [int(x) for x in random.integers(100, 100_000, 10)]
     turns = queue_of([*factors, *[0] * 10], tags)
     assert len(changes(turns, scale)) < 60
+
+
+def test_labels_and_scontrol_know_the_same_range():
+    assert LARGEST == SITE_FACTOR_MAX == 2_147_483_645
 
 
 def test_levels_reach_a_hundred_thousand_jobs_without_running_out():

@@ -6,6 +6,7 @@ import pytest
 
 from slurm_ltgf.core.model import UNKNOWN, Window
 from slurm_ltgf.service.past import Question, fairness
+from slurm_ltgf.slurm.control import ControlResult
 from slurm_ltgf.store.config import parsed
 from tests.scenario.conftest import T0
 
@@ -412,6 +413,37 @@ def test_the_ledger_counts_as_demand_only_what_could_run_now(site):
     site.tick()
     held = site.ledger.open_runs("c").runs
     assert sorted((r.job_id, r.tasks) for r in held.rows()) == [(1800, 2), (1802, 1)]
+
+
+def test_in_an_outage_squeue_overrules_no_record_that_sacct_has_told(site):
+    site.tenants(a=1)
+    site.running(1, "a", 8, start=0)
+    site.ran(1, "a", 0, 100, 8)
+    site.history[0] = replace(site.history[0], elapsed_s=40, suspended_s=60)
+    site.jobs[:] = [replace(site.jobs[0], state="COMPLETED", end=T0 + 100)]
+    for site.now in (110, 120):
+        assert attained(site) == 8 * 40
+        site.dbd_is_down = True
+
+
+def test_a_resumed_job_is_not_charged_while_it_was_suspended(site):
+    site.tenants(a=1)
+    site.running(1, "a", 8, start=0)
+    site.ran(1, "a", 0, 100, 8)
+    site.history[0] = replace(
+        site.history[0], end=UNKNOWN, elapsed_s=40, suspended_s=60, state="RUNNING"
+    )
+    site.now = 100
+    assert attained(site) == 8 * 40
+
+
+def test_the_audit_log_has_what_slurm_took_and_nothing_else(site):
+    site.tenants(a=1)
+    site.pending(1, "a", 1)
+    site.pending(2, "a", 1)
+    site.write = lambda _: ControlResult(written=(2,), vanished=(1,))
+    site.tick()
+    assert [entry.job_id for entry in site.ledger.audit_last()] == ["2"]
 
 
 def test_a_dead_database_is_asked_less_and_less_often(site):

@@ -1,4 +1,4 @@
-"""Switching off: every SiteFactor goes back to 0, held jobs are left alone."""
+"""Switching off: every SiteFactor goes back to 0, of jobs that were held or started since too."""
 
 from slurm_ltgf.service.tick import undo
 from tests.scenario.conftest import T0
@@ -15,3 +15,13 @@ def test_undo_leaves_the_queue_to_slurm_again(site):
     assert sorted(result.written) == [10, 11, 12, 13, 14]
     assert set(site.factors.values()) == {0}
     assert undo(site.edges, site.ledger, now=T0).written == ()
+
+
+def test_undo_reaches_what_was_labelled_and_started_since(site):
+    site.tenants(a=1)
+    site.pending(10, "a", 1)
+    site.tick()
+    site.jobs.clear()
+    site.factors.clear()  # sprio does not list what runs
+    site.running(10, "a", 1, start=0)
+    assert undo(site.edges, site.ledger, now=T0).written == (10,)
