@@ -244,7 +244,8 @@ class _Reading:
         lasted = np.where(elapsed == UNKNOWN, UNKNOWN, elapsed + suspended)
         start = (first["start"], second["start"])
         end = (first["end"], second["end"])
-        first["start"], first["end"] = _agreeing(start, end, first["submit"], lasted)
+        begun = np.maximum(first["submit"], first["eligible"])
+        first["start"], first["end"] = _agreeing(start, end, begun, lasted)
         if not self._table.has("end"):
             known = (first["start"] != UNKNOWN) & (lasted != UNKNOWN)
             first["end"] = np.where(known, first["start"] + lasted, UNKNOWN)
@@ -263,21 +264,21 @@ class _Reading:
 def _agreeing(
     start: tuple[IntArray, IntArray],
     end: tuple[IntArray, IntArray],
-    submit: IntArray,
+    waits: IntArray,
     lasted: IntArray,
 ) -> tuple[IntArray, IntArray]:
     """Of the readings of a start and an end, those that agree with how long the job lasted.
 
     Only times in the hour that comes twice have two. If none agrees, or how long it lasted is not
-    known, no job starts before it was submitted or ends before it starts; else the first stands.
+    known, no job starts before it waits or ends before it starts; else the first stands.
     """
     twice = (start[0] != start[1]) | (end[0] != end[1])
     if not twice.any():
         return start[0], end[0]
-    best_start = np.where(start[0] < submit, start[1], start[0])
+    best_start = np.where(start[0] < waits, start[1], start[0])
     best_end = np.where(end[0] < best_start, end[1], end[0])
     open_ = twice & (lasted >= 0) & (start[0] != UNKNOWN) & (end[0] != UNKNOWN)
-    for least in (submit, np.full_like(submit, UNKNOWN)):
+    for least in (waits, np.full_like(waits, UNKNOWN)):
         for s, e in ((0, 0), (0, 1), (1, 1), (1, 0)):
             fits = open_ & (end[e] - start[s] == lasted) & (start[s] >= least)
             best_start[fits], best_end[fits] = start[s][fits], end[e][fits]

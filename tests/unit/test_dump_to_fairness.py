@@ -214,6 +214,16 @@ def test_no_job_ends_before_it_starts_or_starts_before_its_submission(site, dump
     assert site.attained() == {"a": used}
 
 
+def test_no_job_starts_before_it_is_eligible(site):
+    """A clock was set twice here, so that End - Start is not Elapsed; Start is in winter time."""
+    head = "JobID|Account|Eligible|Start|End|ElapsedRaw|AllocTRES"
+    times = "2026-11-01T06:00:52Z|2026-11-01T01:47:03|2026-11-01T02:31:25|5325"
+    site.sync(table(f"1|a|{times}|gres/gpu=1", head=head), "--timezone", "America/New_York")
+    (job,) = site.fairness()["jobs"]
+    assert job["attained_gpu_s"] == 5325
+    assert site.fairness()["meta"]["known_until"] == 1_793_515_623 + 5325
+
+
 # Whose it is
 
 
