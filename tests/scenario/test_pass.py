@@ -227,6 +227,25 @@ def test_quotas_are_of_the_gpus_and_the_weights_of_this_moment(site):
     assert [row.quota_gpus for row in rows] == [12, 4]
 
 
+def test_shares_are_read_again_once_they_are_old(site):
+    site.tenants(a=1, b=1)
+    quotas = []
+    for site.now in (0, 30, 61):
+        rows = site.tick().view.measurement.fairness.tenants
+        quotas.append([row.quota_gpus for row in rows])
+        site.tenants(a=3, b=1)
+    assert quotas == [[16, 16], [16, 16], [24, 8]]
+
+
+def test_before_the_first_look_capacity_and_shares_are_as_they_were_first_seen(site):
+    site.tenants(a=3, b=1)
+    site.now = 10 * H
+    site.tick()
+    asked = Question(window=Window(T0, T0 + H))
+    past = fairness(site.ledger, site.config, asked, now=T0 + 11 * H)
+    assert [row.quota_gpu_s for row in past.measurement.fairness.tenants] == [24 * H, 8 * H]
+
+
 def never_ended(site):
     """A run that sacct once told of as running."""
     site.ran(1, "a", 0, 50, 8)

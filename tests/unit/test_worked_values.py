@@ -239,6 +239,15 @@ def test_a_run_is_demand_from_its_start_on_whatever_its_eligible_time_says():
     assert (by["a"].attained_gpu_s, by["a"].deserved_gpu_s) == (4 * H, 4 * H)
 
 
+def test_a_job_that_was_resized_is_one_job_and_kept_its_work():
+    rows = [
+        run("a", eligible=0, start=0, end=1, gpus=4, state="RESIZING"),
+        run("a", eligible=0, start=1, end=2, gpus=2),
+    ]
+    (job,) = jobs_of(rows, quota=8, hours=2, kept=False).values()
+    assert (job.attained_gpu_s, job.kept_gpu_s) == (6 * H, 6 * H)
+
+
 @pytest.mark.parametrize(
     ("values", "index"), [([1, 1, 1], 1.0), ([1, 0, 0], 1 / 3), ([], None), ([0, 0], None)]
 )
