@@ -288,7 +288,7 @@ def fairness(sizes: Sizes, folder: Path) -> list[Figure]:
         Figure(
             f"fairness, {sizes.runs:,} runs, 50 tenants, {sizes.days} days",
             "< 2 s",
-            f"{least_s:.2f} s",
+            f"{least_s:.2f} s ({min(one.cpu_s for one in ones):.2f} s of the processor)",
             least_s < 2,
         ),
         Figure(
@@ -323,14 +323,15 @@ def ordering(sizes: Sizes, folder: Path) -> list[Figure]:
         for i, name in enumerate(TENANTS)
     }
     rules, scale = Rules(lease_s=3600, starvation_s=6 * 3600, floor=0.2), Scale()
-    took = []
+    took: list[Spent] = []
     for _ in range(sizes.times):
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         turns = order(jobs, standings, rules=rules, now=NOW)
         found = changes(turns, scale)
-        took.append(time.perf_counter() - began)
-    told = f"{min(took):.2f} s, {len(found):,} labels"
-    return [Figure(f"order of {n:,} jobs, 50 tenants", "< 1 s", told, min(took) < 1)]
+        took.append(Spent(time.perf_counter() - began, time.process_time() - worked))
+    wall_s, cpu_s = min(one.wall_s for one in took), min(one.cpu_s for one in took)
+    told = f"{wall_s:.2f} s ({cpu_s:.2f} s of the processor), {len(found):,} labels"
+    return [Figure(f"order of {n:,} jobs, 50 tenants", "< 1 s", told, wall_s < 1)]
 
 
 # --- a pass without news --------------------------------------------------------------------------
