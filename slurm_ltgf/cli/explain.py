@@ -27,7 +27,7 @@ def command(ctx: click.Context, /, *, job: str, json_: bool) -> None:
     app = App.of(ctx)
     seen = look(app)
     record = _find(seen, job)
-    said = _past(app, job) if record is None else _present(app, seen, record)
+    said = _past(app, seen, job) if record is None else _present(app, seen, record)
     if json_:
         render.as_json(said)
         return
@@ -179,9 +179,18 @@ def _frozen(record: QueueJob) -> list[str]:
     ]
 
 
-def _past(app: App, job: str) -> dict[str, Any]:
+def _past(app: App, seen: View, job: str) -> dict[str, Any]:
+    """What is known of a job that is over: sacct's records, or slurmctld's until sacct has them."""
+    from slurm_ltgf.service.present import run_of
+
     with app.ledger(readonly=True) as ledger:
         runs = ledger.find(job).rows()
+    if not runs:
+        runs = [
+            run_of(record, app.cluster())
+            for record in seen.queue.finished
+            if job in (record.shown_id, str(record.job_id))
+        ]
     if not runs:
         raise UsageError(f"job {job}: neither in the queue nor in the ledger")
     sentences = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from slurm_ltgf import __version__
-from slurm_ltgf.errors import LtgfError
+from slurm_ltgf.errors import LedgerError, LtgfError
 
 #: Subcommand -> (module, one line of help); a module is imported when its command runs.
 COMMANDS = {
@@ -80,6 +81,11 @@ def run(argv: list[str] | None = None, **extra: Any) -> int:
         return exc.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
+    except OSError as exc:
+        if exc.errno != errno.ENOSPC:
+            raise
+        click.echo(f"ltgf: the output cannot be written: {exc.strerror}", err=True)
+        return LedgerError.exit_code
     except SystemExit:  # click's answer to a broken pipe, and here to nothing else
         return 141
     return result if isinstance(result, int) else 0

@@ -67,7 +67,7 @@ class Fairness:
 
     jain: Jain's index of the shares U/X (1 = all alike). min_rho: the worst tenant's rho.
     max_min_gap: largest minus smallest share. mean_shortfall: mean of max(0, 1 - rho). All over
-    tenants with demand; None when there are none or capacity is not known.
+    tenants with demand and a weight; None when there are none or capacity is not known.
     """
 
     window: Window
@@ -391,7 +391,7 @@ def _summary(
     sums: Integrals | None,
     unpriced: tuple[Unpriced, ...],
 ) -> Fairness:
-    active = [row for row in rows if row.state not in ("idle", "unknown")]
+    active = [row for row in rows if row.state not in ("idle", "unknown", "no share")]
     shares = [row.share for row in active if row.share is not None]
     rhos = [row.rho for row in active if row.rho is not None]
     total = sum(row.attained_gpu_s for row in rows)

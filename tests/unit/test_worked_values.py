@@ -181,6 +181,16 @@ def test_a_tenant_without_entitlement_gets_what_the_others_leave():
     assert (by["z"].state, by["z"].rho, by["z"].credit) == ("no share", None, None)
 
 
+def test_tenants_without_entitlement_do_not_tell_how_fair_the_others_have_it():
+    rows = [
+        run("a", eligible=0, start=0, end=2, gpus=4),
+        run("b", eligible=0, start=0, end=2, gpus=4, job_id=2),
+        run("z", eligible=0, start=0, end=2, gpus=4, job_id=3),
+    ]
+    _, all_ = tenants_of(rows, weights={"a": 1, "b": 1, "z": 0}, capacity=8, hours=2)
+    assert (all_.jain, all_.max_min_gap, all_.min_rho) == (1.0, 0.0, 1.0)
+
+
 def test_demand_is_capped_by_the_tenants_own_limit():
     rows = [
         run("a", eligible=0, start=0, end=2, gpus=2),
