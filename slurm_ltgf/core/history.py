@@ -77,11 +77,19 @@ def settle(runs: Runs, *, now: int, live: AbstractSet[int] | None = None) -> Set
 
 def repeated(ids: IntArray) -> IntArray:
     """Positions of the ids that occur more than once; of all when ids are sparse."""
-    least = int(ids.min(initial=0))
-    if int(ids.max(initial=0)) - least > 8 * len(ids):
+    if not len(ids):
+        return np.arange(0)
+    least, most = int(ids.min()), int(ids.max())
+    if most - least > 8 * len(ids):
         return np.arange(len(ids))
-    ids = ids - least
-    return np.flatnonzero((np.bincount(ids) > 1)[ids])
+    seen, again = (np.zeros(most - least + 1, dtype=np.bool_) for _ in range(2))
+    parts = [slice(first, first + PART_RUNS) for first in range(0, len(ids), PART_RUNS)]
+    for part in (ids[some] - least for some in parts):
+        again[part[seen[part]]] = True
+        in_order = np.sort(part, kind="stable")  # history mostly comes in order
+        again[in_order[1:][in_order[1:] == in_order[:-1]]] = True
+        seen[part] = True
+    return np.flatnonzero(np.concatenate([again[ids[some] - least] for some in parts]))
 
 
 def _open_end(run: Run, *, now: int, live: AbstractSet[int] | None) -> tuple[int, int, str]:
