@@ -133,8 +133,7 @@ def reading(sizes: Sizes, folder: Path) -> list[Figure]:
         other = best(found[name])
         ratio, alone = ours.seconds / other.seconds, min(float(t.told) for t in found[name])
         told = f"{ratio:.1f} x of {other.seconds:.2f} s (its read call alone: {alone:.2f} s)"
-        goal = "<= 3 x" if name == "pandas' C reader" else ""
-        figures.append(Figure(f"over {name}", goal, told, ratio <= 3 if goal else None))
+        figures.append(Figure(f"over {name}", "<= 3 x", told, ratio <= 3))
     return [*figures, beside_slurm2sql(sizes, dump, folder)]
 
 
@@ -201,26 +200,34 @@ def columns_for_all(header: list[str], line: str) -> dict[str, str]:
 
 
 def history(n: int, days: float, end: int, *, first_id: int = 1, seed: int = 1) -> Runs:
-    """n runs of 50 tenants in the days before `end`, by submit time; one in fifty is a second run.
+    """n runs of 50 tenants in the days before `end`, by submit time; one in fifty is requeued.
 
     The last runs end after `end`, as those that run then do.
     """
     rng = np.random.default_rng(seed)
     weight = rng.lognormal(0, 1, len(TENANTS))
     submit = end - np.sort(rng.integers(0, int(days * DAY_S), n))[::-1]
-    again = rng.random(n) < 0.02
-    start = submit + 2 * rng.exponential(600, n).astype(np.int64) + again  # no two of one key
+    wait = rng.exponential(1200, n).astype(np.int64)
     elapsed = np.minimum(rng.lognormal(7.5, 1.6, n), 3 * DAY_S).astype(np.int64) + 1
+    lost = rng.random(n) < 0.02
+    lost[1:] &= ~lost[:-1]
+    lost[-1:] = False
+    again = np.roll(lost, 1)  # the next row goes on where this one was requeued
+    submit[again] = (submit + wait + elapsed)[lost]
     job_id = np.cumsum(~again) + first_id
-    none, lost = np.full(n, -1, dtype=np.int64), np.append(again[1:], False).astype(np.int32)
-    sizes = rng.choice(6, n, p=[0.55, 0.15, 0.15, 0.1, 0.03, 0.02]).astype(np.int32)
     tenant = rng.choice(len(TENANTS), n, p=weight / weight.sum()).astype(np.int32)
-    one = np.zeros(n, dtype=np.int32)
+    tenant[again] = tenant[lost]
+    order = np.argsort(submit, kind="stable")
+    submit, elapsed, job_id, tenant = submit[order], elapsed[order], job_id[order], tenant[order]
+    lost, start = lost[order], submit + wait[order]
+    sizes = rng.choice(6, n, p=[0.55, 0.15, 0.15, 0.1, 0.03, 0.02]).astype(np.int32)
+    one, none = np.zeros(n, dtype=np.int32), np.full(n, -1, dtype=np.int64)
     gres = Words(sizes, tuple(f"gpu={count}" for count in (1, 2, 4, 8, 16, 32)))
     return Runs(
         cluster=Words(one, ("gpu",)), job_id=job_id, account=Words(tenant, TENANTS),
         user=Words(tenant, tuple(f"u-{name}" for name in TENANTS)),
-        partition=Words(one, ("main",)), state=Words(lost, ("COMPLETED", "REQUEUED")),
+        partition=Words(one, ("main",)),
+        state=Words(lost.astype(np.int32), ("COMPLETED", "REQUEUED")),
         submit=submit, eligible=submit, start=start, end=start + elapsed, elapsed_s=elapsed,
         suspended_s=np.zeros(n, dtype=np.int64), limit_s=np.full(n, 3 * DAY_S), gres=gres,
         gres_requested=gres, array_job=none, array_task=none, het_job=none, het_offset=none,
@@ -266,8 +273,8 @@ def fairness_of(runs: Runs, days: int) -> Spent:
 def fairness(sizes: Sizes, folder: Path) -> list[Figure]:
     """Tenants and jobs over a month of a large site, and over ten times that.
 
-    A long computation cannot dodge the machine's noise by repetition as short ones can: it is
-    compared with the mean of the short ones right before and after it, in seconds of the
+    A long computation cannot dodge the machine's noise by repetition as short ones can: the better
+    of two is compared with the mean of the short ones right before and after, in seconds of the
     processor, and the median of the rounds counts.
     """
     short = history(sizes.runs, sizes.days, NOW)
@@ -277,7 +284,8 @@ def fairness(sizes: Sizes, folder: Path) -> list[Figure]:
     ratios = []
     for _ in range(ROUNDS):
         near = [fairness_of(short, sizes.days) for _ in range(sizes.times)]
-        tens.append(fairness_of(long, 10 * sizes.days))
+        two = [fairness_of(long, 10 * sizes.days) for _ in range(2)]
+        tens.append(min(two, key=lambda one: one.cpu_s))
         near += [fairness_of(short, sizes.days) for _ in range(sizes.times)]
         ones += near
         ratios.append(tens[-1].cpu_s / fmean(one.cpu_s for one in near))
