@@ -57,12 +57,20 @@ def config_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | N
     """
     for named, by in ((path, "--config"), (environ.get("LTGF_CONFIG"), "$LTGF_CONFIG")):
         if named:
-            if not Path(named).is_file():
-                raise ConfigError(f"{named}: no such file ({by} names it)")
+            _must_be_there(Path(named), by)
             return Path(named)
     home = environ.get("HOME")
     usual = ([Path(home) / USER_FILE] if home else []) + [SYSTEM_FILE]
     return next((file for file in usual if _is_there(file)), None)
+
+
+def _must_be_there(file: Path, by: str) -> None:
+    try:
+        there = file.is_file()
+    except OSError as exc:
+        raise ConfigError(f"{file}: closed to this user ({by} names it): {exc.strerror}") from exc
+    if not there:
+        raise ConfigError(f"{file}: no such file ({by} names it)")
 
 
 def _is_there(file: Path) -> bool:

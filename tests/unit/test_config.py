@@ -220,3 +220,5 @@ def test_a_home_that_is_closed_to_this_user_is_no_error(monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.is_file", closed)
     assert config_file(None, {"HOME": "/root"}) is None
+    with pytest.raises(ConfigError, match="closed to this user"):
+        config_file("/root/ltgf.toml", {})
