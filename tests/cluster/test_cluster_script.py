@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,26 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
         assert "no cluster" in refused("up", "--state", state)
     finally:
         Path(state).unlink()
+
+
+def test_a_cluster_of_another_root_with_the_same_state_is_refused(tmp_path: Path) -> None:
+    state = Path(f"/run/ltgf-other-{os.getpid()}")
+    own = f"mount -t tmpfs own /run && mkdir {state} && exec -a {state}/sbin/munged sleep 60"
+    with subprocess.Popen(["unshare", "--mount", "bash", "-c", own]) as elsewhere:
+        try:
+            for _ in range(100):
+                if (
+                    str(state)
+                    in Path(f"/proc/{elsewhere.pid}/cmdline").read_text().split("/sbin")[0]
+                ):
+                    break
+                time.sleep(0.05)
+            assert f"process {elsewhere.pid} is of a cluster" in refused(
+                "up", "--state", str(state)
+            )
+        finally:
+            elsewhere.kill()
+    assert not state.exists()
 
 
 def test_a_taken_port_is_named_with_its_owner(cluster: Lab) -> None:
