@@ -12,9 +12,14 @@ from slurm_ltgf.core.model import Skipped
 class Job:
     """A job of a trace, and what became of it. Times are seconds from the trace's beginning.
 
-    run_s: how long it runs. limit_s: its time limit, which is what a scheduler knows. runs: (start,
-    end) of each time it held GPUs before the present one. start: of the present run, or of the last
-    one; end: of the whole job. left_s: work not yet done and kept. nodes: (node, GPUs) it holds.
+    run_s: how long it runs. limit_s: its time limit, which is what a scheduler knows. gpu_type: ""
+    is any. cpus, memory_mib: of the whole job; 0: it asks for none. lost_s: runs that failed and
+    were requeued before the one that ended it, the seconds that each held its GPUs; their work is
+    lost. state: how the trace says that it ended.
+
+    runs: (start, end) of each time it held GPUs before the present one. start: of the present run,
+    or of the last one; end: of the whole job. left_s: work of the present attempt not yet done and
+    kept. failures: how many of lost_s have happened. nodes: (node, GPUs) it holds.
     """
 
     job_id: int
@@ -23,21 +28,27 @@ class Job:
     submit: int
     run_s: int
     limit_s: int
+    gpu_type: str = ""
+    cpus: int = 0
+    memory_mib: int = 0
+    lost_s: tuple[int, ...] = ()
+    state: str = "COMPLETED"
     start: int | None = None
     end: int | None = None
     left_s: int = -1
+    failures: int = 0
     runs: list[tuple[int, int]] = field(default_factory=list)
     nodes: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         """All work is left at first."""
         if self.left_s < 0:
-            self.left_s = self.run_s
+            self.left_s = self.lost_s[0] if self.lost_s else self.run_s
 
     @property
     def moves(self) -> int:
         """How often it was checkpointed and requeued."""
-        return len(self.runs)
+        return len(self.runs) - self.failures
 
     @property
     def first_start(self) -> int | None:
@@ -60,7 +71,22 @@ class Workload:
 
     def fresh(self) -> list[Job]:
         """Copies of the jobs, as before any run."""
-        return [Job(j.job_id, j.tenant, j.gpus, j.submit, j.run_s, j.limit_s) for j in self.jobs]
+        return [
+            Job(
+                job.job_id,
+                job.tenant,
+                job.gpus,
+                job.submit,
+                job.run_s,
+                job.limit_s,
+                job.gpu_type,
+                job.cpus,
+                job.memory_mib,
+                job.lost_s,
+                job.state,
+            )
+            for job in self.jobs
+        ]
 
 
 def workload(jobs: Sequence[Job], skipped: Sequence[Skipped] = (), name: str = "") -> Workload:
