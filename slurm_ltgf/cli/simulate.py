@@ -123,7 +123,7 @@ def _one(
     name: str, work: Workload, weights: dict[str, float], gpus: int, given: dict[str, Any]
 ) -> tuple[Measures, float]:
     from slurm_ltgf.core.order import Rules
-    from slurm_ltgf.sim.cluster import Cluster
+    from slurm_ltgf.sim.cluster import Cluster, NodeType
     from slurm_ltgf.sim.engine import simulate
     from slurm_ltgf.sim.metrics import measures
     from slurm_ltgf.sim.policies import POLICIES, Site
@@ -133,7 +133,7 @@ def _one(
         raise UsageError(f"--gpus {gpus} is no multiple of --gpus-per-node {per_node}")
     rules = Rules(lease_s=given["lease"]) if given["lease"] is not None else Rules()
     site = Site(weights, gpus, window_s=given["window"] or 86400, rules=rules)
-    cluster = Cluster(gpus // per_node, per_node, given["placement"] or "consolidated")
+    cluster = Cluster([NodeType(gpus // per_node, per_node)], given["placement"] or "consolidated")
     began = time.perf_counter()
     if render.live():
         render.note(f"{name}: {len(work.jobs)} jobs on {gpus} GPUs")

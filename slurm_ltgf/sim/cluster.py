@@ -1,101 +1,258 @@
 """Nodes of the virtual cluster: which GPUs are free, and where a job goes.
 
 Nodes are kept by the number of their free GPUs, as bits of an integer: the best node for a job is
-found without looking at the others.
+found without looking at the others. CPUs and memory are looked at where both the node type and the
+job state them; a job's are spread over its nodes as its GPUs are.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from slurm_ltgf.core.model import FloatArray
 
 Placement = Literal["consolidated", "packed", "spread"]
 Nodes = tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """`count` nodes alike, of `gpus` GPUs each. cpus, memory_mib: of a node; 0: not looked at."""
+
+    count: int
+    gpus: int
+    gpu_type: str = ""
+    cpus: int = 0
+    memory_mib: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no cluster."""
+        if self.count < 1 or self.gpus < 1 or self.cpus < 0 or self.memory_mib < 0:
+            raise ValueError(f"a node type needs count and gpus > 0, got {self}")
+
+
+class Ask(Protocol):
+    """What a job wants of its nodes; `workload.Job` is one."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs, all at once."""
+
+    @property
+    def gpu_type(self) -> str:
+        """Type of all of them; "": any, but one."""
+
+    @property
+    def cpus(self) -> int:
+        """CPUs of the whole job."""
+
+    @property
+    def memory_mib(self) -> int:
+        """Memory of the whole job."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The nodes of a type. nodes: their bits."""
+
+    type: NodeType
+    nodes: int
+    smallest_first: range
+
+
 class Cluster:
-    """`nodes` nodes of `per_node` GPUs each.
+    """Nodes of one or several types; a job runs on nodes of one type.
 
     Placement: consolidated: on as few nodes as it can be, tightest fit first; else it waits.
     packed: the same, but split over the fullest nodes rather than wait. spread: one node if one
     has room, the emptiest first; else split.
     """
 
-    def __init__(self, nodes: int, per_node: int, placement: Placement = "consolidated") -> None:
-        if nodes < 1 or per_node < 1:
-            raise ValueError(f"nodes and per_node must be > 0, got {nodes} and {per_node}")
-        self.per_node = per_node
+    def __init__(self, types: Sequence[NodeType], placement: Placement = "consolidated") -> None:
+        self.types = tuple(types)
         self.placement = placement
-        self.free = [per_node] * nodes
-        self.free_gpus = nodes * per_node
-        self._with = [0] * per_node + [(1 << nodes) - 1]
+        self.free = [kind.gpus for kind in types for _ in range(kind.count)]
+        self.free_gpus = self.gpus = sum(self.free)
+        self._with = [0] * (max(self.free) + 1)
+        self._pools: list[_Pool] = []
+        first = 0
+        for kind in types:
+            bits = ((1 << kind.count) - 1) << first
+            first += kind.count
+            self._with[kind.gpus] |= bits
+            self._pools.append(_Pool(kind, bits, range(1, kind.gpus + 1)))
+        # None: no node type states any, so that nothing is kept
+        self._cpus = _kept([(kind.count, kind.cpus) for kind in types])
+        self._memory_mib = _kept([(kind.count, kind.memory_mib) for kind in types])
 
     @property
-    def gpus(self) -> int:
-        """GPUs of the cluster."""
-        return len(self.free) * self.per_node
+    def counts_hosts(self) -> bool:
+        """Whether CPUs or memory are looked at."""
+        return self._cpus is not None or self._memory_mib is not None
 
-    def find(self, gpus: int, barred: int = 0) -> Nodes | None:
-        """Nodes for a job, or None; nothing is taken. barred: bits of nodes it may not use."""
-        if gpus > self.free_gpus:
+    def largest(self, ask: Ask) -> int:
+        """GPUs of the type that has most of them, of those that the job may run on."""
+        return max((p.type.count * p.type.gpus for p in self._for(ask)), default=0)
+
+    def find(self, ask: Ask, spare: Mapping[int, int] | None = None) -> Nodes | None:
+        """Nodes for a job, or None; nothing is taken.
+
+        Args:
+            spare: node -> GPUs that may be used of it at most.
+        """
+        if ask.gpus > self.free_gpus:
             return None
-        whole, rest = divmod(gpus, self.per_node)
-        if self.placement == "spread":
-            sizes = range(self.per_node, 0, -1)
-        else:
-            sizes = range(1, self.per_node + 1)
-        found = self._consolidated(whole, rest, barred, sizes)
-        if found is None and self.placement != "consolidated":
-            found = self._split(gpus, barred, sizes)
-        return found
+        if spare:
+            hidden = [(n, self.free[n] - most) for n, most in spare.items() if self.free[n] > most]
+            for node, gpus in hidden:
+                self._move(node, -gpus)
+            found = self._find(ask)
+            for node, gpus in hidden:
+                self._move(node, gpus)
+            return found
+        return self._find(ask)
 
-    def take(self, nodes: Nodes) -> None:
-        """Take GPUs of nodes."""
+    def take(self, nodes: Nodes, ask: Ask) -> None:
+        """Take GPUs of nodes, and the job's CPUs and memory with them."""
         for node, gpus in nodes:
             self._move(node, -gpus)
+        if self.counts_hosts:
+            self._move_hosts(nodes, ask, -1)
 
-    def give(self, nodes: Nodes) -> None:
+    def give(self, nodes: Nodes, ask: Ask) -> None:
         """Give GPUs of nodes back."""
         for node, gpus in nodes:
             self._move(node, gpus)
+        if self.counts_hosts:
+            self._move_hosts(nodes, ask, 1)
 
-    def _consolidated(self, whole: int, rest: int, barred: int, sizes: range) -> Nodes | None:
+    def copy(self) -> Cluster:
+        """Another one in the same state."""
+        other = Cluster(self.types, self.placement)
+        other.load(self.state())
+        return other
+
+    def state(self) -> FloatArray:
+        """What is free: (3, nodes) of GPUs, CPUs and memory in MiB; inf where not looked at."""
+        inf = [float("inf")] * len(self.free)
+        return np.array([self.free, self._cpus or inf, self._memory_mib or inf])
+
+    def load(self, state: FloatArray) -> None:
+        """Be in a state that `state` gave, or the least of several."""
+        self.free = [int(gpus) for gpus in state[0]]
+        self.free_gpus = sum(self.free)
+        self._with = [0] * len(self._with)
+        for node, gpus in enumerate(self.free):
+            self._with[gpus] |= 1 << node
+        if self._cpus is not None:
+            self._cpus = list(map(float, state[1]))
+        if self._memory_mib is not None:
+            self._memory_mib = list(map(float, state[2]))
+
+    def parts(self, nodes: Nodes, ask: Ask) -> FloatArray:
+        """What a job takes of every node, as in `state`."""
+        taken = np.zeros((3, len(self.free)))
+        for node, gpus in nodes:
+            shares = (_part(total, gpus, ask.gpus) for total in (ask.cpus, ask.memory_mib))
+            taken[:, node] = gpus, *shares
+        return taken
+
+    def _for(self, ask: Ask) -> Iterator[_Pool]:
+        for pool in self._pools:
+            if not ask.gpu_type or ask.gpu_type == pool.type.gpu_type:
+                yield pool
+
+    def _find(self, ask: Ask) -> Nodes | None:
+        for split in (False, True) if self.placement != "consolidated" else (False,):
+            for pool in self._pools:
+                if ask.gpu_type and ask.gpu_type != pool.type.gpu_type:
+                    continue
+                found = self._split(ask, pool) if split else self._consolidated(ask, pool)
+                if found is not None:
+                    return found
+        return None
+
+    def _sizes(self, pool: _Pool) -> range:
+        return pool.smallest_first[::-1] if self.placement == "spread" else pool.smallest_first
+
+    def _consolidated(self, ask: Ask, pool: _Pool) -> Nodes | None:
+        per_node = pool.type.gpus
+        whole, rest = divmod(ask.gpus, per_node)
         chosen: list[tuple[int, int]] = []
-        empty = self._with[self.per_node] & ~barred
-        for _ in range(whole):
-            if not empty:
-                return None
-            node = _lowest(empty)
-            empty &= empty - 1
-            chosen.append((node, self.per_node))
-        if rest:
-            used = sum(1 << node for node, _ in chosen)
-            for size in sizes:
-                there = self._with[size] & ~barred & ~used
-                if size >= rest and there:
-                    chosen.append((_lowest(there), rest))
+        used = 0
+        if whole:
+            for empty in self._each(self._with[per_node] & pool.nodes, per_node, ask):
+                chosen.append((empty, per_node))
+                used |= 1 << empty
+                if len(chosen) == whole:
                     break
+            else:
+                return None
+        if rest:
+            for size in self._sizes(pool):
+                there = self._with[size] & pool.nodes & ~used if size >= rest else 0
+                if there:
+                    node = next(self._each(there, rest, ask), None)
+                    if node is not None:
+                        chosen.append((node, rest))
+                        break
             else:
                 return None
         return tuple(chosen)
 
-    def _split(self, gpus: int, barred: int, sizes: range) -> Nodes | None:
+    def _split(self, ask: Ask, pool: _Pool) -> Nodes | None:
         chosen: list[tuple[int, int]] = []
-        for size in sizes:
-            there = self._with[size] & ~barred
-            while there and gpus:
+        gpus = ask.gpus
+        for size in self._sizes(pool):
+            for node in self._each(self._with[size] & pool.nodes, min(size, gpus), ask):
                 part = min(size, gpus)
-                chosen.append((_lowest(there), part))
-                there &= there - 1
+                chosen.append((node, part))
                 gpus -= part
-        return None if gpus else tuple(chosen)
+                if not gpus:
+                    return tuple(chosen)
+        return None
+
+    def _each(self, bits: int, gpus: int, ask: Ask) -> Iterator[int]:
+        """The nodes of bits that have CPUs and memory for so many of the job's GPUs."""
+        while bits:
+            lowest = bits & -bits
+            bits ^= lowest
+            node = lowest.bit_length() - 1
+            if self._cpus is not None and self._cpus[node] < _part(ask.cpus, gpus, ask.gpus):
+                continue
+            if self._memory_mib is not None and self._memory_mib[node] < _part(
+                ask.memory_mib, gpus, ask.gpus
+            ):
+                continue
+            yield node
 
     def _move(self, node: int, by: int) -> None:
         bit = 1 << node
-        self._with[self.free[node]] ^= bit
-        self.free[node] += by
-        self._with[self.free[node]] |= bit
+        free = self.free[node]
+        self._with[free] ^= bit
+        self._with[free + by] |= bit
+        self.free[node] = free + by
         self.free_gpus += by
 
+    def _move_hosts(self, nodes: Nodes, ask: Ask, sign: int) -> None:
+        for node, gpus in nodes:
+            if self._cpus is not None:
+                self._cpus[node] += sign * _part(ask.cpus, gpus, ask.gpus)
+            if self._memory_mib is not None:
+                self._memory_mib[node] += sign * _part(ask.memory_mib, gpus, ask.gpus)
 
-def _lowest(bits: int) -> int:
-    return (bits & -bits).bit_length() - 1
+
+def _part(total: int, gpus: int, of: int) -> int:
+    """What a node gives of a job's CPUs or memory: as its GPUs, rounded up."""
+    return -(-total * gpus // of)
+
+
+def _kept(stated: Sequence[tuple[int, int]]) -> list[float] | None:
+    """One number a node; types that state none have any amount."""
+    if not any(amount for _, amount in stated):
+        return None
+    return [float(amount or "inf") for count, amount in stated for _ in range(count)]

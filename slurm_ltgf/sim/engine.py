@@ -1,11 +1,9 @@
 """The event loop: arrivals and ends in time order; after each instant, whoever can start does.
 
-Jobs are tried in the policy's order. The first that does not fit gets a reservation, the earliest
-time at which it fits if running jobs use their time limits; jobs after it start only where they do
-not delay it: they end before, or stay off the reserved nodes (EASY backfill; Mu'alem and Feitelson,
-TPDS 2001). A job that yields holds its GPUs while it is checkpointed, waits again, and restores
-before it works on: both are in the time line and on its tenant's account.
-Same workload, same policy: the same result, to the byte.
+Jobs are tried in the policy's order, with backfill (sim.backfill). A job that yields holds its GPUs
+while it is checkpointed, waits again, and restores before it works on: both are in the time line
+and on its tenant's account. A run that fails gives its GPUs back, its work is lost, and the job
+waits again. Same workload, same policy: the same result, to the byte.
 """
 
 from __future__ import annotations
@@ -15,12 +13,12 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slurm_ltgf.sim.backfill import Backfill, Held, plan
 from slurm_ltgf.sim.cluster import Cluster, Nodes
+from slurm_ltgf.sim.explain import Action, Decision, Observer
 from slurm_ltgf.sim.policies.base import Policy
-from slurm_ltgf.sim.workload import Job, Workload
+from slurm_ltgf.sim.workload import Hold, Job, Workload
 
-#: Jobs that one pass looks at behind the first that does not fit, as Slurm's bf_max_job_test.
-BACKFILL_DEPTH = 500
 #: Leases are looked at in passes, this often: the daemon's default interval.
 PASS_S = 30
 
@@ -38,7 +36,7 @@ class Outcome:
     """A simulated workload: its jobs with their runs, the GPUs of the cluster, the last instant.
 
     horizon: where the simulation was cut; jobs without end had not ended by then. overhead_gpu_s:
-    spent on checkpoints and restores.
+    spent on checkpoints and restores. failed_gpu_s: spent on runs that failed.
     """
 
     policy: str
@@ -46,6 +44,7 @@ class Outcome:
     gpus: int
     horizon: int
     overhead_gpu_s: int = 0
+    failed_gpu_s: int = 0
 
 
 def simulate(
@@ -55,22 +54,29 @@ def simulate(
     *,
     horizon: int | None = None,
     costs: Costs | None = None,
+    backfill: Backfill | None = None,
+    observer: Observer | None = None,
 ) -> Outcome:
     """Run a workload to its end, or to `horizon` seconds.
 
     Raises:
-        ValueError: a job asks for more GPUs than the cluster has: it would wait for ever.
+        ValueError: a job asks for what no nodes of the cluster have: it would wait for ever.
     """
-    too_big = next((job for job in workload.jobs if job.gpus > cluster.gpus), None)
-    if too_big is not None:
-        raise ValueError(
-            f"job {too_big.job_id} asks for {too_big.gpus} GPUs, the cluster has {cluster.gpus}"
-        )
-    world = _World(workload.fresh(), cluster, policy, costs or Costs())
+    for job in workload.jobs:
+        if job.gpus > cluster.largest(job) or (cluster.counts_hosts and not cluster.find(job)):
+            kind = f" of type {job.gpu_type}" if job.gpu_type else ""
+            raise ValueError(
+                f"job {job.job_id} asks for {job.gpus} GPUs{kind}, {job.cpus} CPUs and "
+                f"{job.memory_mib} MiB: no nodes of the cluster have that"
+            )
+    world = _World(workload.fresh(), cluster, policy, costs or Costs(), backfill or Backfill())
+    world.observer = observer
     while (now := world.next_time()) is not None and (horizon is None or now < horizon):
         world.advance(now)
     last = world.now if horizon is None else horizon
-    return Outcome(policy.name, tuple(world.jobs), cluster.gpus, last, world.overhead_gpu_s)
+    return Outcome(
+        policy.name, tuple(world.jobs), cluster.gpus, last, world.overhead_gpu_s, world.failed_gpu_s
+    )
 
 
 @dataclass(slots=True)
@@ -86,30 +92,36 @@ class _Grip:
 class _World:
     """Everything that changes with time."""
 
-    def __init__(self, jobs: list[Job], cluster: Cluster, policy: Policy, costs: Costs) -> None:
+    def __init__(
+        self, jobs: list[Job], cluster: Cluster, policy: Policy, costs: Costs, backfill: Backfill
+    ) -> None:
         self.jobs = jobs
         self.now = 0
-        self.overhead_gpu_s = 0
+        self.overhead_gpu_s = self.failed_gpu_s = 0
+        self.observer: Observer | None = None
         self._cluster = cluster
         self._policy = policy
         self._costs = costs
+        self._backfill = backfill
         self._arrived = 0
         self._waiting = 0
         self._grips: dict[int, _Grip] = {}
         self._releases: list[tuple[int, int, int]] = []  # (time, job id, since) ends and yields
         self._leases: list[tuple[int, int, int]] = []
         self._by_limit: list[tuple[int, int, int]] = []
+        self._seen: list[Decision] | None = None
 
     def next_time(self) -> int | None:
         """The next instant at which something happens; None: nothing will."""
-        times = [heap[0][0] for heap in (self._releases,) if heap]
+        times = [self._releases[0][0]] if self._releases else []
         if self._arrived < len(self.jobs):
             times.append(self.jobs[self._arrived].submit)
         if not times:
             return None
         if self._waiting:
-            if self._policy.period_s is not None:
-                times.append(self.now - self.now % self._policy.period_s + self._policy.period_s)
+            for period_s in (self._policy.period_s, self._backfill.interval_s):
+                if period_s:
+                    times.append(self.now - self.now % period_s + period_s)
             if self._leases:
                 times.append(max(self._leases[0][0], self.now + 1))
         return min(times)
@@ -117,23 +129,28 @@ class _World:
     def advance(self, now: int) -> None:
         """Let everything happen that happens at an instant."""
         self.now = now
-        before = (self._arrived, len(self._grips))
-        self._release()
+        self._seen = [] if self.observer is not None and self.observer.wants(now) else None
+        has_news = self._release()
         while self._arrived < len(self.jobs) and self.jobs[self._arrived].submit <= now:
             self._wait(self.jobs[self._arrived])
             self._arrived += 1
-        period_s = self._policy.period_s
-        has_news = before != (self._arrived, len(self._grips)) or (
-            period_s is not None and now % period_s == 0
+            has_news = True
+        has_news |= any(
+            period_s and now % period_s == 0
+            for period_s in (self._policy.period_s, self._backfill.interval_s)
         )
         if has_news and self._waiting and self._cluster.free_gpus:
             self._start()
         if self._waiting:
             self._end_leases()
+        if self._seen and self.observer is not None:
+            self.observer.decided(now, self._seen)
 
     # --- ends and yields --------------------------------------------------------------------------
 
-    def _release(self) -> None:
+    def _release(self) -> bool:
+        """Take GPUs back from whoever ends now; whether somebody did."""
+        released = False
         while self._releases and self._releases[0][0] <= self.now:
             _, job_id, since = heapq.heappop(self._releases)
             grip = self._grips.get(job_id)
@@ -141,15 +158,25 @@ class _World:
                 continue  # of an earlier run
             if grip.yields_at is not None and grip.yields_at > self.now:
                 continue  # it was to end now, but is being checkpointed
+            released = True
             del self._grips[job_id]
-            self._cluster.give(grip.job.nodes)
+            self._cluster.give(grip.job.nodes, grip.job)
             self._policy.ended(grip.job, self.now)
-            if grip.yields_at is None:
-                grip.job.left_s, grip.job.end = 0, self.now
+            if grip.yields_at is not None:
+                self._again(grip.job, Hold(grip.since, self.now))
+            elif grip.job.failures < len(grip.job.lost_s):
+                self.failed_gpu_s += grip.job.gpus * (self.now - grip.since)
+                grip.job.failures += 1
+                grip.job.left_s = grip.job.attempt_s
+                self._again(grip.job, Hold(grip.since, self.now, "NODE_FAIL"))
             else:
-                grip.job.runs.append((grip.since, self.now))
-                grip.job.start = None
-                self._wait(grip.job)
+                grip.job.left_s, grip.job.end = 0, self.now
+        return released
+
+    def _again(self, job: Job, held: Hold) -> None:
+        job.runs.append(held)
+        job.start = None
+        self._wait(job)
 
     def _wait(self, job: Job) -> None:
         self._policy.arrived(job, self.now)
@@ -167,43 +194,43 @@ class _World:
             return
         yielding = self._policy.yielding(over, self._cluster.free_gpus, self.now)
         for job in over:
+            grip = self._grips[job.job_id]
             if job.job_id in yielding:
-                self._checkpoint(self._grips[job.job_id])
+                self._tell(job, "yielded", job.nodes, self._checkpoint(grip))
             else:
-                self._grant_lease(job, self._grips[job.job_id].since)
+                self._tell(job, "kept", job.nodes, self._grant_lease(job, grip.since))
 
-    def _checkpoint(self, grip: _Grip) -> None:
+    def _checkpoint(self, grip: _Grip) -> int:
+        """Begin to checkpoint a job; when it gives its GPUs back."""
         worked = max(self.now - grip.works_from, 0)
         grip.job.left_s = max(grip.job.left_s - worked, 1)
         grip.yields_at = self.now + self._costs.checkpoint_s
         self.overhead_gpu_s += grip.job.gpus * self._costs.checkpoint_s
         heapq.heappush(self._releases, (grip.yields_at, grip.job.job_id, grip.since))
+        return grip.yields_at
 
     # --- starts -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
         """Start what can start now."""
+        attempts = plan(self._backfill, self._cluster, self._by_limits, self.now)
         started: list[Job] = []
-        reserved_at, barred = None, 0
-        tried = 0
         for job in self._policy.candidates(self.now):
-            if not self._cluster.free_gpus or tried > BACKFILL_DEPTH:
+            if not self._cluster.free_gpus or attempts.is_over:
                 break
-            late = reserved_at is not None and self.now + job.limit_s > reserved_at
-            nodes = self._cluster.find(job.gpus, barred if late else 0)
-            if nodes is not None:
-                self._hold(job, nodes)
+            tried = attempts.attempt(job)
+            if tried.action in ("started", "backfilled"):
+                self._hold(job, tried.nodes)
                 started.append(job)
-            elif reserved_at is None:
-                reserved_at, barred = self._reservation(job)
-            tried += reserved_at is not None
+            if self._seen is not None:
+                self._tell(job, tried.action, tried.nodes, tried.until)
         for job in started:
             self._policy.started(job, self.now)
         self._waiting -= len(started)
 
     def _hold(self, job: Job, nodes: Nodes) -> None:
-        restore_s = self._costs.restore_s if job.runs else 0
-        self._cluster.take(nodes)
+        restore_s = self._costs.restore_s if job.left_s < job.attempt_s else 0
+        self._cluster.take(nodes, job)
         job.start, job.nodes = self.now, nodes
         self._grips[job.job_id] = _Grip(job, self.now, self.now + restore_s)
         self.overhead_gpu_s += job.gpus * restore_s
@@ -212,33 +239,29 @@ class _World:
         insort(self._by_limit, (self.now + job.limit_s, job.job_id, self.now))
         self._grant_lease(job, self.now)
 
-    def _grant_lease(self, job: Job, since: int) -> None:
-        if self._policy.lease_s is not None:
-            end = -(-(self.now + self._policy.lease_s) // PASS_S) * PASS_S
-            heapq.heappush(self._leases, (end, job.job_id, since))
+    def _grant_lease(self, job: Job, since: int) -> int | None:
+        """Begin a lease; when it ends. None: the policy has none."""
+        if self._policy.lease_s is None:
+            return None
+        end = -(-(self.now + self._policy.lease_s) // PASS_S) * PASS_S
+        heapq.heappush(self._leases, (end, job.job_id, since))
+        return end
 
-    def _reservation(self, job: Job) -> tuple[int, int]:
-        """When the job will fit at the latest, and the bits of the nodes it will take then."""
-        given: list[Nodes] = []
-        found, at = None, 0
-        for at, other in self._by_limits():  # noqa: B007  its last value is the answer
-            self._cluster.give(other.nodes)
-            given.append(other.nodes)
-            found = self._cluster.find(job.gpus)
-            if found is not None:
-                break
-        for nodes in given:
-            self._cluster.take(nodes)
-        return at, sum(1 << node for node, _ in found or ())
-
-    def _by_limits(self) -> Iterator[tuple[int, Job]]:
-        """(time, job) of running jobs by the time at which their limit ends them."""
+    def _by_limits(self) -> Iterator[Held]:
+        """What running jobs hold, by the time at which their limit ends them."""
         if len(self._by_limit) > 2 * len(self._grips) + 64:
             self._by_limit = [entry for entry in self._by_limit if self._is_held(entry)]
         for entry in self._by_limit:
             if self._is_held(entry):
-                yield entry[0], self._grips[entry[1]].job
+                job = self._grips[entry[1]].job
+                yield Held(max(entry[0], self.now + 1), job.nodes, job)
 
     def _is_held(self, entry: tuple[int, int, int]) -> bool:
         grip = self._grips.get(entry[1])
         return grip is not None and grip.since == entry[2]
+
+    # --- what an observer is told -----------------------------------------------------------------
+
+    def _tell(self, job: Job, action: Action, nodes: Nodes = (), until: int | None = None) -> None:
+        if self._seen is not None:
+            self._seen.append(Decision(job.job_id, job.tenant, job.gpus, action, nodes, until))

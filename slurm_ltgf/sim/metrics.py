@@ -183,9 +183,9 @@ def _runs(job: Job, horizon: int) -> list[Run]:
     """Each time that it waited and ran, one record, as after a requeue."""
     found = []
     eligible = job.submit
-    for start, end in job.runs:
-        found.append(_run(job, eligible, start, end, "REQUEUED"))
-        eligible = end
+    for held in job.runs:
+        found.append(_run(job, eligible, held.start, held.end, held.state))
+        eligible = held.end
     if job.start is None:
         return [*found, _run(job, eligible, None, horizon, "PENDING")]
     state = "RUNNING" if job.end is None else "COMPLETED"
@@ -221,7 +221,7 @@ def _wait_s(job: Job, horizon: int) -> int:
 
 def _used_gpu_s(job: Job, horizon: int) -> int:
     last = 0 if job.start is None else _end(job, horizon) - job.start
-    return job.gpus * (last + sum(end - start for start, end in job.runs))
+    return job.gpus * (last + sum(held.end - held.start for held in job.runs))
 
 
 def _mean(values: list[int]) -> float | None:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from slurm_ltgf.core.model import Skipped
+
+
+class Hold(NamedTuple):
+    """A time that a job held GPUs and did not end: it was moved, or the run failed."""
+
+    start: int
+    end: int
+    state: Literal["PREEMPTED", "NODE_FAIL"] = "PREEMPTED"
 
 
 @dataclass(slots=True)
@@ -17,8 +26,8 @@ class Job:
     were requeued before the one that ended it, the seconds that each held its GPUs; their work is
     lost. state: how the trace says that it ended.
 
-    runs: (start, end) of each time it held GPUs before the present one. start: of the present run,
-    or of the last one; end: of the whole job. left_s: work of the present attempt not yet done and
+    runs: each time it held GPUs before the present one. start: of the present run, or of the last
+    one; end: of the whole job. left_s: work of the present attempt not yet done and
     kept. failures: how many of lost_s have happened. nodes: (node, GPUs) it holds.
     """
 
@@ -37,13 +46,18 @@ class Job:
     end: int | None = None
     left_s: int = -1
     failures: int = 0
-    runs: list[tuple[int, int]] = field(default_factory=list)
+    runs: list[Hold] = field(default_factory=list)
     nodes: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         """All work is left at first."""
         if self.left_s < 0:
-            self.left_s = self.lost_s[0] if self.lost_s else self.run_s
+            self.left_s = self.attempt_s
+
+    @property
+    def attempt_s(self) -> int:
+        """How long the present attempt runs, all of it."""
+        return self.lost_s[self.failures] if self.failures < len(self.lost_s) else self.run_s
 
     @property
     def moves(self) -> int:
@@ -53,7 +67,7 @@ class Job:
     @property
     def first_start(self) -> int | None:
         """When it first held GPUs."""
-        return self.runs[0][0] if self.runs else self.start
+        return self.runs[0].start if self.runs else self.start
 
 
 @dataclass(frozen=True, slots=True)

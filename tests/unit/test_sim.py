@@ -10,7 +10,7 @@ import pytest
 from slurm_ltgf.cli.main import run
 from slurm_ltgf.core.order import Rules
 from slurm_ltgf.errors import InputError
-from slurm_ltgf.sim.cluster import Cluster
+from slurm_ltgf.sim.cluster import Cluster, NodeType
 from slurm_ltgf.sim.engine import simulate
 from slurm_ltgf.sim.metrics import measures
 from slurm_ltgf.sim.policies import POLICIES, Site
@@ -25,11 +25,19 @@ def job(job_id, gpus, run_s, *, submit=0, tenant="a", limit_s=None):
     return Job(job_id, tenant, gpus, submit, run_s, limit_s or run_s)
 
 
+def nodes_of(count, gpus, placement="consolidated"):
+    return Cluster([NodeType(count, gpus)], placement)
+
+
+def ask(gpus, **more):
+    return Job(0, "a", gpus, 0, 1, 1, **more)
+
+
 def starts(jobs, policy, *, nodes=1, per_node=8, **terms):
     """Start time of each job."""
     weights = terms.pop("weights", None) or {j.tenant: 1.0 for j in jobs}
     site = Site(weights, nodes * per_node, rules=Rules(**terms))
-    outcome = simulate(workload(jobs), Cluster(nodes, per_node), POLICIES[policy](site))
+    outcome = simulate(workload(jobs), nodes_of(nodes, per_node), POLICIES[policy](site))
     return {j.job_id: j.start for j in outcome.jobs}
 
 
@@ -37,20 +45,20 @@ def starts(jobs, policy, *, nodes=1, per_node=8, **terms):
 
 
 def test_a_job_goes_where_it_fits_most_tightly():
-    cluster = Cluster(3, 8)
-    cluster.take(((0, 6), (1, 3)))
-    assert cluster.find(2) == ((0, 2),)
-    assert cluster.find(4) == ((1, 4),)
-    assert cluster.find(8) == ((2, 8),)
-    assert cluster.find(12) == ((2, 8), (1, 4))
-    assert cluster.find(14) is None
+    cluster = nodes_of(3, 8)
+    cluster.take(((0, 6), (1, 3)), ask(1))
+    assert cluster.find(ask(2)) == ((0, 2),)
+    assert cluster.find(ask(4)) == ((1, 4),)
+    assert cluster.find(ask(8)) == ((2, 8),)
+    assert cluster.find(ask(12)) == ((2, 8), (1, 4))
+    assert cluster.find(ask(14)) is None
 
 
 def test_larger_jobs_take_whole_nodes_and_the_rest_on_one():
-    cluster = Cluster(3, 8)
-    cluster.take(((2, 2),))
-    assert cluster.find(20) == ((0, 8), (1, 8), (2, 4))
-    assert cluster.find(23) is None
+    cluster = nodes_of(3, 8)
+    cluster.take(((2, 2),), ask(1))
+    assert cluster.find(ask(20)) == ((0, 8), (1, 8), (2, 4))
+    assert cluster.find(ask(23)) is None
 
 
 @pytest.mark.parametrize(
@@ -58,16 +66,20 @@ def test_larger_jobs_take_whole_nodes_and_the_rest_on_one():
     [("consolidated", None), ("packed", ((0, 2), (1, 2))), ("spread", ((1, 3), (0, 1)))],
 )
 def test_placement_decides_whether_a_job_may_be_split(placement, found):
-    cluster = Cluster(2, 8, placement)
-    cluster.take(((0, 6), (1, 5)))
-    assert cluster.find(4) == found
+    cluster = nodes_of(2, 8, placement)
+    cluster.take(((0, 6), (1, 5)), ask(1))
+    assert cluster.find(ask(4)) == found
 
 
 def test_what_is_given_back_is_free_again():
-    cluster = Cluster(2, 8)
-    cluster.take(((0, 8), (1, 4)))
-    cluster.give(((0, 8), (1, 4)))
-    assert (cluster.free, cluster.free_gpus, cluster.find(16)) == ([8, 8], 16, ((0, 8), (1, 8)))
+    cluster = nodes_of(2, 8)
+    cluster.take(((0, 8), (1, 4)), ask(1))
+    cluster.give(((0, 8), (1, 4)), ask(1))
+    assert (cluster.free, cluster.free_gpus, cluster.find(ask(16))) == (
+        [8, 8],
+        16,
+        ((0, 8), (1, 8)),
+    )
 
 
 # --- backfill -------------------------------------------------------------------------------------
@@ -149,7 +161,7 @@ def test_ltgf_shares_by_weight_over_time():
     jobs = [job(k, 1, 50, tenant="a") for k in range(1, 400)]
     jobs += [job(k, 1, 50, tenant="b") for k in range(1001, 1400)]
     site = Site({"a": 3.0, "b": 1.0}, 8, rules=Rules(lease_s=50))
-    outcome = simulate(workload(jobs), Cluster(1, 8), POLICIES["ltgf"](site), horizon=2000)
+    outcome = simulate(workload(jobs), nodes_of(1, 8), POLICIES["ltgf"](site), horizon=2000)
     by = {row.tenant: row.attained_gpu_s for row in measures(outcome, {"a": 3, "b": 1}).tenants}
     assert by["a"] / by["b"] == pytest.approx(3, rel=0.05)
 
@@ -159,9 +171,9 @@ def test_a_lease_moves_a_job_and_charges_both_ends_of_the_move():
     5 s checkpoint, b runs 100 s, a restores for 20 s and works its other 2990 s."""
     jobs = [job(1, 8, 5000), job(11, 8, 100, submit=10, tenant="b")]
     site = Site({"a": 1.0, "b": 1.0}, 8, rules=Rules(lease_s=2000))
-    outcome = simulate(workload(jobs), Cluster(1, 8), POLICIES["ltgf-lease"](site))
+    outcome = simulate(workload(jobs), nodes_of(1, 8), POLICIES["ltgf-lease"](site))
     a, b = outcome.jobs
-    assert (a.runs, b.start, b.end) == ([(0, 2015)], 2015, 2115)
+    assert (a.runs, b.start, b.end) == ([(0, 2015, "PREEMPTED")], 2015, 2115)
     assert (a.start, a.end) == (2115, 2115 + 20 + 2990)
     m = measures(outcome, {"a": 1, "b": 1})
     assert (m.preemptions, m.overhead_gpu_s) == (1, 8 * 25)
@@ -170,7 +182,7 @@ def test_a_lease_moves_a_job_and_charges_both_ends_of_the_move():
 
 def test_a_lease_is_renewed_for_nothing_while_nobody_waits():
     site = Site({"a": 1.0}, 8, rules=Rules(lease_s=2000))
-    outcome = simulate(workload([job(1, 8, 9000)]), Cluster(1, 8), POLICIES["ltgf-lease"](site))
+    outcome = simulate(workload([job(1, 8, 9000)]), nodes_of(1, 8), POLICIES["ltgf-lease"](site))
     assert (outcome.jobs[0].moves, outcome.jobs[0].end) == (0, 9000)
 
 
@@ -178,7 +190,7 @@ def test_a_lease_is_renewed_for_nothing_while_nobody_waits():
 def test_the_same_workload_gives_the_same_result(policy):
     work, weights = generated(jobs=300, tenants=4, gpus=16)
     results = [
-        simulate(work, Cluster(2, 8), POLICIES[policy](Site(weights, 16))).jobs for _ in range(2)
+        simulate(work, nodes_of(2, 8), POLICIES[policy](Site(weights, 16))).jobs for _ in range(2)
     ]
     assert results[0] == results[1]
 
@@ -186,14 +198,14 @@ def test_the_same_workload_gives_the_same_result(policy):
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_no_gpu_is_held_twice_and_every_job_runs_its_time(policy):
     work, weights = generated(jobs=300, tenants=4, gpus=16)
-    outcome = simulate(work, Cluster(2, 8), POLICIES[policy](Site(weights, 16)))
+    outcome = simulate(work, nodes_of(2, 8), POLICIES[policy](Site(weights, 16)))
     events = []
     for j in outcome.jobs:
         assert j.first_start >= j.submit
-        held = j.end - j.start + sum(end - start for start, end in j.runs)
+        held = j.end - j.start + sum(h.end - h.start for h in j.runs)
         assert held == j.run_s + 25 * j.moves
         events += [(j.end, -1, j.gpus), (j.start, 1, j.gpus)]
-        events += [e for s, t in j.runs for e in ((t, -1, j.gpus), (s, 1, j.gpus))]
+        events += [e for s, t, _ in j.runs for e in ((t, -1, j.gpus), (s, 1, j.gpus))]
     busy = 0
     for _, sign, gpus in sorted(events):
         busy += sign * gpus
@@ -205,7 +217,7 @@ def test_no_gpu_is_held_twice_and_every_job_runs_its_time(policy):
 
 def test_one_tenant_alone_gets_all_it_asks_for():
     jobs = [job(k, 8, 3600, submit=3600 * (k - 1)) for k in range(1, 31)]
-    outcome = simulate(workload(jobs), Cluster(1, 8), Fifo())
+    outcome = simulate(workload(jobs), nodes_of(1, 8), Fifo())
     m = measures(outcome, {"a": 1})
     assert (m.tenant_mean_shortfall, m.worst_window_rho, m.utilisation) == (0, 1, 1)
     assert m.mean_wait_s == 0
@@ -214,7 +226,7 @@ def test_one_tenant_alone_gets_all_it_asks_for():
 def test_two_tenants_that_take_turns_have_what_they_deserve():
     """a and b each want the whole cluster half of the time: U = 2 D, no window is short."""
     jobs = [job(k, 8, 3600, submit=3600 * k, tenant="ab"[k % 2]) for k in range(48)]
-    m = measures(simulate(workload(jobs), Cluster(1, 8), Fifo()), {"a": 1, "b": 1})
+    m = measures(simulate(workload(jobs), nodes_of(1, 8), Fifo()), {"a": 1, "b": 1})
     assert [row.rho for row in m.tenants] == [2, 2]
     assert m.windows_below_095 == 0
 
@@ -236,7 +248,7 @@ def mm_c_wait(seed, servers, load, mean_run):
     # a thousand ticks a second, so that whole numbers do not round waits away
     submit, run_s = (np.cumsum(gaps) * 1000).astype(int), np.maximum(runs * 1000, 1).astype(int)
     jobs = [job(k, 1, int(run_s[k]), submit=int(submit[k])) for k in range(n)]
-    outcome = simulate(workload(jobs), Cluster(1, servers), Fifo())
+    outcome = simulate(workload(jobs), nodes_of(1, servers), Fifo())
     return float(np.mean([j.start - j.submit for j in outcome.jobs[1000:]])) / 1000
 
 

@@ -1,0 +1,244 @@
+"""Backfill: what a job that cannot start now is promised, and who may start before it all the same.
+
+easy: the first job that does not fit gets a reservation, the earliest time at which it fits if
+running jobs use their time limits; later ones start only where they do not delay it (Mu'alem and
+Feitelson, TPDS 2001). conservative: every job that is looked at gets one, as in Slurm's
+sched/backfill, and none may delay any of them. none: strictly in order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from slurm_ltgf.sim.cluster import Ask, Cluster, Nodes
+from slurm_ltgf.sim.explain import Action
+from slurm_ltgf.sim.workload import Job
+
+#: More GPUs than any job asks for.
+_ALL = 1 << 60
+Kind = Literal["easy", "conservative", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """How to backfill.
+
+    interval_s: how often (Slurm's bf_interval); between, jobs start strictly in order. 0: whenever
+    something happens. depth: jobs that are looked at behind the first that does not fit (Slurm's
+    bf_max_job_test).
+    """
+
+    kind: Kind = "easy"
+    interval_s: int = 0
+    depth: int = 500
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing."""
+        if self.kind not in ("easy", "conservative", "none"):
+            raise ValueError(f"backfill is easy, conservative or none, not {self.kind!r}")
+        if self.interval_s < 0 or self.depth < 0:
+            raise ValueError(f"interval_s and depth must be >= 0, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Nodes that a running job gives back at its time limit, at the latest."""
+
+    until: int
+    nodes: Nodes
+    ask: Ask
+
+
+class Attempt(NamedTuple):
+    """What came of trying to start a job now: see explain.Action."""
+
+    action: Action
+    nodes: Nodes = ()
+    until: int | None = None
+
+
+class Plan(Protocol):
+    """An instant's attempts to start jobs, one after the other; the caller takes what starts."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further job is to be tried."""
+
+    def attempt(self, job: Job) -> Attempt:
+        """Try the next job of the order."""
+
+
+def plan(rules: Backfill, cluster: Cluster, held: Callable[[], Iterable[Held]], now: int) -> Plan:
+    """The attempts of an instant. held: what running jobs hold, by the end of their limits."""
+    if rules.interval_s and now % rules.interval_s:
+        return Easy(cluster, held, now, depth=0)
+    if rules.kind == "conservative":
+        return Conservative(cluster, held, now, depth=rules.depth)
+    return Easy(cluster, held, now, depth=rules.depth if rules.kind == "easy" else 0)
+
+
+class Easy:
+    """Jobs in order, and up to `depth` behind the first that does not fit, if it is not delayed."""
+
+    def __init__(
+        self, cluster: Cluster, held: Callable[[], Iterable[Held]], now: int, *, depth: int
+    ) -> None:
+        self._cluster = cluster
+        self._held = held
+        self._now = now
+        self._depth = depth
+        self._tried = 0
+        self._reserved_at: int | None = None
+        self._spare: dict[int, int] = {}
+        # free GPUs only become fewer: if a job found no nodes, none that asks for more will;
+        # apart for those that the reservation does not touch, and those that it does
+        self._too_many = [_ALL, _ALL]
+
+    @property
+    def is_over(self) -> bool:
+        """The depth is reached."""
+        return self._tried > self._depth
+
+    def attempt(self, job: Job) -> Attempt:
+        """Start it, reserve nodes for it, or leave it."""
+        reserved_at, until = self._reserved_at, self._now + job.limit_s
+        late = reserved_at is not None and until > reserved_at
+        nodes = self._find(job, late)
+        if nodes is not None:
+            if late:
+                for node, gpus in nodes:
+                    if node in self._spare:
+                        self._spare[node] -= gpus
+            return Attempt("started" if reserved_at is None else "backfilled", nodes, until)
+        self._tried += 1
+        if reserved_at is None and self._depth:
+            self._reserved_at, nodes, self._spare = reservation(
+                self._cluster, self._held(), job, self._now
+            )
+            return Attempt("reserved", nodes, self._reserved_at)
+        return Attempt("barred" if late and self._find(job, late=False) else "no room")
+
+    def _find(self, job: Job, late: bool) -> Nodes | None:
+        if job.gpus >= self._too_many[late] and _is_plain(job):
+            return None
+        nodes = self._cluster.find(job, self._spare if late else None)
+        if nodes is None and _is_plain(job):
+            self._too_many[late] = job.gpus
+        return nodes
+
+
+class Conservative:
+    """Every job gets a reservation, up to `depth` of those that cannot start now."""
+
+    def __init__(
+        self, cluster: Cluster, held: Callable[[], Iterable[Held]], now: int, *, depth: int
+    ) -> None:
+        self._profile = Profile(cluster, held(), now)
+        self._now = now
+        self._depth = depth
+        self._passed = 0
+
+    @property
+    def is_over(self) -> bool:
+        """The depth is reached."""
+        return self._passed > self._depth
+
+    def attempt(self, job: Job) -> Attempt:
+        """Start it if its reservation is for now."""
+        at, nodes = self._profile.reserve(job, job.limit_s)
+        if at == self._now:
+            action: Action = "backfilled" if self._passed else "started"
+            return Attempt(action, nodes, at + job.limit_s)
+        self._passed += 1
+        return Attempt("reserved", nodes, at)
+
+
+def reservation(
+    cluster: Cluster, held: Iterable[Held], ask: Ask, now: int
+) -> tuple[int, Nodes, dict[int, int]]:
+    """When a job will fit at the latest, and where.
+
+    Args:
+        held: running jobs by `until`.
+
+    Returns:
+        (time, its nodes, node -> GPUs of it that others may use beyond that time).
+    """
+    given: list[Held] = []
+    found, at = None, now
+    for one in held:
+        cluster.give(one.nodes, one.ask)
+        given.append(one)
+        at = max(one.until, now)
+        found = cluster.find(ask)
+        if found is not None:
+            break
+    # beside its GPUs a job needs CPUs, which others would take: then they may use nothing of a node
+    spare = {n: 0 if cluster.counts_hosts else cluster.free[n] - g for n, g in found or ()}
+    for one in given:
+        cluster.take(one.nodes, one.ask)
+    return at, found or (), spare
+
+
+class Profile:
+    """What is free on every node from now on, if running jobs use their time limits.
+
+    Rows of `_free` are times: from _times[k] to _times[k + 1] so much is free of every resource.
+    """
+
+    def __init__(self, cluster: Cluster, held: Iterable[Held], now: int) -> None:
+        self._scratch = cluster.copy()
+        self._times = [now]
+        self._rows = [cluster.state()]
+        for one in held:
+            self._scratch.give(one.nodes, one.ask)
+            if one.until > self._times[-1]:
+                self._times.append(one.until)
+                self._rows.append(self._scratch.state())
+            else:
+                self._rows[-1] = self._scratch.state()
+
+    def reserve(self, ask: Ask, limit_s: int) -> tuple[int, Nodes]:
+        """Promise a job the earliest time at which it fits for so long; (time, nodes).
+
+        Raises:
+            ValueError: it does not even fit when all is free.
+        """
+        times = self._times
+        for k, begin in enumerate(times):
+            if self._rows[k][0].sum() < ask.gpus:
+                continue
+            after = bisect_left(times, begin + limit_s)
+            least = np.min(np.stack(self._rows[k:after]), axis=0)
+            if least[0].sum() < ask.gpus:
+                continue
+            self._scratch.load(least)
+            nodes = self._scratch.find(ask)
+            if nodes is not None:
+                self._take(begin, begin + limit_s, nodes, ask)
+                return begin, nodes
+        raise ValueError(f"no nodes of the cluster have {ask.gpus} GPUs for a job")
+
+    def _take(self, begin: int, end: int, nodes: Nodes, ask: Ask) -> None:
+        first, after = self._cut(begin), self._cut(end)
+        taken = self._scratch.parts(nodes, ask)
+        for k in range(first, after):
+            self._rows[k] = self._rows[k] - taken
+
+    def _cut(self, time: int) -> int:
+        """The index of the row that begins at a time; made where there is none."""
+        k = bisect_left(self._times, time)
+        if k == len(self._times) or self._times[k] != time:
+            self._times.insert(k, time)
+            self._rows.insert(k, self._rows[k - 1])
+        return k
+
+
+def _is_plain(ask: Ask) -> bool:
+    """It wants GPUs, of any type, and nothing else."""
+    return not (ask.gpu_type or ask.cpus or ask.memory_mib)
