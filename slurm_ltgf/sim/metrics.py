@@ -1,48 +1,78 @@
 """What a simulated workload amounts to: the fairness functions of core, applied to its records.
 
-A job's completion time (JCT) counts all jobs: one that had not ended by the horizon counts as ended
-there, so that leaving jobs unfinished flatters nobody.
+A job's completion time (JCT) counts all jobs that came before the horizon: one that had not ended
+by then counts as ended there, so that leaving jobs unfinished flatters nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slurm_ltgf.core.demand import load_of
-from slurm_ltgf.core.fairness import LOSS, fairness
+from slurm_ltgf.core.fairness import LOSS, class_of, fairness, jain
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.job_fairness import job_fairness
-from slurm_ltgf.core.model import UNKNOWN, FloatArray, Run, Runs, Tenant, Window
+from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Run, Runs, Tenant, Window
 from slurm_ltgf.core.timeline import Supply
 from slurm_ltgf.sim.engine import Outcome
+from slurm_ltgf.sim.series import DAY_H, HOUR_S, Hours, SizeRow, by_size, hours, quantiles
 from slurm_ltgf.sim.workload import Job
-
-HOUR_S, DAY_H = 3600, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """One policy's row. Shortfall and windows are of tenants: rho = U / D over 24 hours, hourly."""
+    """One policy's row. None: there is no such number.
+
+    Shortfall (mean of max(0, 1 - rho)) and windows are of tenants: rho = U / D over 24 hours,
+    hourly. jain: Jain's index of the tenants' shares U / X over the whole time. job_loss, job_fair,
+    job_benefit: parts of jobs by rho, below 0.95, above 1.05 and between. preemptions: moves.
+    overhead_gpu_s: GPU-seconds of checkpoints and restores; failed_gpu_s: of runs that failed.
+    """
 
     policy: str
-    mean_jct_s: float
-    p50_jct_s: float
-    p99_jct_s: float
-    mean_wait_s: float
+    mean_jct_s: float | None
+    p50_jct_s: float | None
+    p99_jct_s: float | None
+    mean_wait_s: float | None
     makespan_s: int
     utilisation: float
     tenant_mean_shortfall: float | None
     worst_window_rho: float | None
     windows_below_095: float | None
+    jain: float | None
     jobs_below_095: float | None
     job_rho_p5: float | None
+    job_loss: float | None
+    job_fair: float | None
+    job_benefit: float | None
     preemptions: int
     overhead_gpu_s: int
+    failed_gpu_s: int
     unfinished: int
     tenants: tuple[TenantRow, ...] = ()
+    by_size: tuple[SizeRow, ...] = ()
+    series: Hours | None = None
+    quantiles: Mapping[str, list[float | None]] | None = None
+
+    def row(self) -> dict[str, Any]:
+        """The numbers alone, by name."""
+        parts = ("tenants", "by_size", "series", "quantiles")
+        return {name: getattr(self, name) for name in self.__slots__ if name not in parts}
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it in plain types, as JSON says it."""
+        return {
+            **self.row(),
+            "tenants": [asdict(tenant) for tenant in self.tenants],
+            "by_size": [asdict(size) for size in self.by_size],
+            "series": None if self.series is None else self.series.as_dict(),
+            "quantiles": self.quantiles,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,123 +90,140 @@ class TenantRow:
     mean_jct_s: float | None
 
 
-def measures(outcome: Outcome, weights: Mapping[str, float]) -> Measures:
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """The jobs that came before the horizon: (jobs,) each."""
+
+    ids: IntArray
+    gpus: IntArray
+    jct_s: FloatArray
+    wait_s: FloatArray
+
+
+def measures(
+    outcome: Outcome, weights: Mapping[str, float], *, windows_until_s: int | None = None
+) -> Measures:
     """Measure an outcome.
 
     Args:
         weights: tenant -> share, of all tenants of the cluster.
+        windows_until_s: 24-hour windows that end later are not counted; None: up to the horizon.
     """
+    horizon = max(outcome.horizon, 1)
+    came = [job for job in outcome.jobs if job.submit < horizon]
+    jobs = _columns(came, horizon)
     runs = runs_of(outcome)
-    horizon = outcome.horizon
-    window = Window(0, max(horizon, 1))
+    supply = Supply.constant(dict(weights), outcome.gpus)
+    rho = _job_rho(runs, jobs.ids, horizon, weights, supply)
+    known = rho[~np.isnan(rho)]
+    tenants = _tenant_rows(came, runs, horizon, weights, supply)
+    series = hours(runs, horizon, weights, supply)
+    last = len(series.attained) if windows_until_s is None else windows_until_s // HOUR_S
+    windows = series.rho[DAY_H - 1 : last]
+    windows = windows[~np.isnan(windows)]
+    used = sum(_used_gpu_s(job, horizon) for job in came)
+    classes = [class_of(x) for x in known.tolist()]
+    return Measures(
+        policy=outcome.policy,
+        mean_jct_s=_mean(jobs.jct_s),
+        p50_jct_s=_quantile(jobs.jct_s, 0.5),
+        p99_jct_s=_quantile(jobs.jct_s, 0.99),
+        mean_wait_s=_mean(jobs.wait_s),
+        makespan_s=max((job.end for job in came if job.end is not None), default=0),
+        utilisation=used / (outcome.gpus * horizon),
+        tenant_mean_shortfall=_mean(np.maximum(1 - windows, 0)),
+        worst_window_rho=_quantile(windows, 0),
+        windows_below_095=_mean(windows < LOSS),
+        jain=jain([row.share for row in tenants if row.share is not None]),
+        jobs_below_095=_mean(known < LOSS),
+        job_rho_p5=_quantile(known, 0.05),
+        job_loss=classes.count("loss") / len(classes) if classes else None,
+        job_fair=classes.count("fair") / len(classes) if classes else None,
+        job_benefit=classes.count("benefit") / len(classes) if classes else None,
+        preemptions=sum(job.moves for job in came),
+        overhead_gpu_s=outcome.overhead_gpu_s,
+        failed_gpu_s=outcome.failed_gpu_s,
+        unfinished=sum(job.end is None for job in came),
+        tenants=tenants,
+        by_size=by_size(jobs.gpus, jobs.jct_s, jobs.wait_s, rho),
+        series=series,
+        quantiles=quantiles({"jct_s": jobs.jct_s, "wait_s": jobs.wait_s, "job_rho": known}),
+    )
+
+
+def _columns(came: list[Job], horizon: int) -> _Jobs:
+    return _Jobs(
+        ids=np.array([job.job_id for job in came], dtype=np.int64),
+        gpus=np.array([job.gpus for job in came], dtype=np.int64),
+        jct_s=np.array([_end(job, horizon) - job.submit for job in came], dtype=np.float64),
+        wait_s=np.array([_wait_s(job, horizon) for job in came], dtype=np.float64),
+    )
+
+
+def _job_rho(
+    runs: Runs, ids: IntArray, horizon: int, weights: Mapping[str, float], supply: Supply
+) -> FloatArray:
+    """rho of every job, (jobs,); nan where it is due nothing."""
     names = tuple(sorted(weights))
     tenant_of = {name: name for name in names}
-    supply = Supply.constant(dict(weights), outcome.gpus)
-    pricing = Pricing()
-    loaded = load_of(runs, window, tenants=list(names), tenant_of=tenant_of, pricing=pricing)
-    jobs = job_fairness(
+    window = Window(0, horizon)
+    loaded = load_of(runs, window, tenants=names, tenant_of=tenant_of, pricing=Pricing())
+    indices = job_fairness(
         runs,
         window,
         tenants=names,
         tenant_of=tenant_of,
         supply=supply,
-        pricing=pricing,
+        pricing=Pricing(),
         requeued_work_kept=True,
         loaded=loaded,
     )
-    rho = jobs.rho[~np.isnan(jobs.rho)]
-    by_window = window_rhos(runs, horizon, weights, supply)
-    known = by_window[~np.isnan(by_window)]
-    jct = np.array([_end(job, horizon) - job.submit for job in outcome.jobs], dtype=np.float64)
-    used = sum(_used_gpu_s(job, horizon) for job in outcome.jobs)
-    return Measures(
-        policy=outcome.policy,
-        mean_jct_s=float(jct.mean()),
-        p50_jct_s=float(np.percentile(jct, 50)),
-        p99_jct_s=float(np.percentile(jct, 99)),
-        mean_wait_s=float(np.mean([_wait_s(job, horizon) for job in outcome.jobs])),
-        makespan_s=max((job.end for job in outcome.jobs if job.end is not None), default=0),
-        utilisation=used / (outcome.gpus * max(horizon, 1)),
-        tenant_mean_shortfall=_or_none(np.maximum(1 - known, 0).mean() if len(known) else None),
-        worst_window_rho=_or_none(known.min() if len(known) else None),
-        windows_below_095=_or_none((known < LOSS).mean() if len(known) else None),
-        jobs_below_095=_or_none((rho < LOSS).mean() if len(rho) else None),
-        job_rho_p5=_or_none(np.percentile(rho, 5) if len(rho) else None),
-        preemptions=sum(job.moves for job in outcome.jobs),
-        overhead_gpu_s=outcome.overhead_gpu_s,
-        unfinished=sum(job.end is None for job in outcome.jobs),
-        tenants=_tenant_rows(outcome, runs, weights, supply),
-    )
+    found = indices.rho_by_job_id()
+    return np.array([found.get(job_id, np.nan) for job_id in ids.tolist()], dtype=np.float64)
 
 
 def runs_of(outcome: Outcome) -> Runs:
     """The jobs of an outcome as sacct would tell of them at the horizon."""
-    return Runs.of([run for job in outcome.jobs for run in _runs(job, outcome.horizon)])
-
-
-def window_rhos(
-    runs: Runs, horizon: int, weights: Mapping[str, float], supply: Supply
-) -> FloatArray:
-    """rho of every tenant in every whole 24-hour window, hourly: (windows, n); nan where idle.
-
-    U and D of a window are the sums of its hours' (both are integrals).
-    """
-    hours = horizon // HOUR_S
-    attained = np.zeros((hours + 1, len(weights)))
-    deserved = np.zeros((hours + 1, len(weights)))
-    tenants = {name: Tenant(name, weight) for name, weight in weights.items()}
-    tenant_of = {name: name for name in weights}
-    begin = np.where(runs.eligible == UNKNOWN, runs.start, runs.eligible)
-    for hour in range(hours):
-        window = Window(hour * HOUR_S, (hour + 1) * HOUR_S)
-        there = runs.take((begin < window.end) & (runs.end > window.start))
-        result = fairness(
-            there,
-            window,
-            tenants=tenants,
-            tenant_of=tenant_of,
-            supply=supply,
-            pricing=Pricing(),
-        )
-        attained[hour + 1] = [row.attained_gpu_s for row in result.tenants]
-        deserved[hour + 1] = [row.deserved_gpu_s or 0.0 for row in result.tenants]
-    sums_u, sums_d = attained.cumsum(axis=0), deserved.cumsum(axis=0)
-    if hours < DAY_H:
-        return np.empty((0, len(weights)))
-    u = sums_u[DAY_H:] - sums_u[:-DAY_H]
-    d = sums_d[DAY_H:] - sums_d[:-DAY_H]
-    rho: FloatArray = np.divide(u, d, out=np.full_like(u, np.nan), where=d > 1e-6)
-    return rho
+    return Runs.of(
+        [
+            run
+            for job in outcome.jobs
+            if job.submit < outcome.horizon
+            for run in _runs(job, outcome.horizon)
+        ]
+    )
 
 
 def _tenant_rows(
-    outcome: Outcome, runs: Runs, weights: Mapping[str, float], supply: Supply
+    came: list[Job], runs: Runs, horizon: int, weights: Mapping[str, float], supply: Supply
 ) -> tuple[TenantRow, ...]:
     result = fairness(
         runs,
-        Window(0, max(outcome.horizon, 1)),
+        Window(0, horizon),
         tenants={name: Tenant(name, weight) for name, weight in weights.items()},
         tenant_of={name: name for name in weights},
         supply=supply,
         pricing=Pricing(),
     )
-    rows = []
-    for index in result.tenants:
-        own = [job for job in outcome.jobs if job.tenant == index.tenant]
-        rows.append(
-            TenantRow(
-                tenant=index.tenant,
-                weight=float(weights[index.tenant]),
-                quota_gpus=index.quota_gpus or 0.0,
-                attained_gpu_s=float(index.attained_gpu_s),
-                rho=index.rho,
-                credit=index.credit,
-                share=index.share,
-                mean_wait_s=_mean([_wait_s(job, outcome.horizon) for job in own]),
-                mean_jct_s=_mean([_end(job, outcome.horizon) - job.submit for job in own]),
-            )
+    waits: dict[str, list[int]] = {name: [] for name in weights}
+    jcts: dict[str, list[int]] = {name: [] for name in weights}
+    for job in came:
+        waits[job.tenant].append(_wait_s(job, horizon))
+        jcts[job.tenant].append(_end(job, horizon) - job.submit)
+    return tuple(
+        TenantRow(
+            tenant=index.tenant,
+            weight=float(weights[index.tenant]),
+            quota_gpus=index.quota_gpus or 0.0,
+            attained_gpu_s=float(index.attained_gpu_s),
+            rho=index.rho,
+            credit=index.credit,
+            share=index.share,
+            mean_wait_s=_mean(np.array(waits[index.tenant])),
+            mean_jct_s=_mean(np.array(jcts[index.tenant])),
         )
-    return tuple(rows)
+        for index in result.tenants
+    )
 
 
 def _runs(job: Job, horizon: int) -> list[Run]:
@@ -224,9 +271,9 @@ def _used_gpu_s(job: Job, horizon: int) -> int:
     return job.gpus * (last + sum(held.end - held.start for held in job.runs))
 
 
-def _mean(values: list[int]) -> float | None:
-    return float(np.mean(values)) if values else None
+def _mean(values: FloatArray | IntArray | NDArray[np.bool_]) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
-def _or_none(value: float | None) -> float | None:
-    return None if value is None else float(value)
+def _quantile(values: FloatArray, level: float) -> float | None:
+    return float(np.quantile(values, level)) if len(values) else None
