@@ -19,9 +19,6 @@ from slurm_ltgf.sim.explain import Action, Decision, Observer
 from slurm_ltgf.sim.policies.base import Policy
 from slurm_ltgf.sim.workload import Hold, Job, Workload
 
-#: Leases are looked at in passes, this often: the daemon's default interval.
-PASS_S = 30
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:
@@ -192,7 +189,7 @@ class _World:
                 over.append(grip.job)
         if not over:
             return
-        yielding = self._policy.yielding(over, self._cluster.free_gpus, self.now)
+        yielding = self._policy.yielding(over, self._cluster, self.now)
         for job in over:
             grip = self._grips[job.job_id]
             if job.job_id in yielding:
@@ -243,7 +240,8 @@ class _World:
         """Begin a lease; when it ends. None: the policy has none."""
         if self._policy.lease_s is None:
             return None
-        end = -(-(self.now + self._policy.lease_s) // PASS_S) * PASS_S
+        pass_s = self._policy.pass_s
+        end = -(-(self.now + self._policy.lease_s) // pass_s) * pass_s
         heapq.heappush(self._leases, (end, job.job_id, since))
         return end
 

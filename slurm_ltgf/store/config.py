@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from slurm_ltgf.core.duration import duration_s
 from slurm_ltgf.errors import ConfigError
 from slurm_ltgf.store.settings import (
     SECTIONS,
@@ -44,9 +45,6 @@ __all__ = [
 
 SYSTEM_FILE = Path("/etc/ltgf/ltgf.toml")
 USER_FILE = Path(".config/ltgf/ltgf.toml")
-
-_UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_DURATION = re.compile(r"(\d+) ?(s|min|h|d|w)")
 
 
 def config_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | None:
@@ -179,7 +177,7 @@ def _seconds(value: object, endless: str) -> object:
     if isinstance(value, str):
         if value and value == endless:
             return math.inf
-        match = _DURATION.fullmatch(value.strip())
-        return int(match[1]) * _UNITS_S[match[2]] if match else value
+        seconds = duration_s(value)
+        return value if seconds is None else seconds
     # 1.5 would pass where a duration may be endless, hence a float: seconds are whole.
     return str(value) if isinstance(value, float) else value

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Struct, field
 
+from slurm_ltgf.core.duration import shown
+
 
 def _meta(meaning: str, unit: str, must: str, **bounds: Any) -> Meta:
     return Meta(description=meaning, extra={"unit": unit, "must": must}, **bounds)
@@ -283,7 +285,7 @@ def settings_of(section: str, struct: type[Struct]) -> dict[str, Setting]:
 def _shown(value: object, *, is_duration: bool, endless: str) -> str:
     """A value as one writes it in TOML."""
     if is_duration and isinstance(value, int | float):
-        return f'"{endless}"' if math.isinf(value) else f'"{_shown_duration(int(value))}"'
+        return f'"{endless}"' if math.isinf(value) else f'"{shown(int(value))}"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -293,11 +295,3 @@ def _shown(value: object, *, is_duration: bool, endless: str) -> str:
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{k} = {v}' for k, v in value.items())} }}" if value else "{}"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _shown_duration(seconds: int) -> str:
-    """The shortest text of a duration: 3600 -> '1h', 86400 -> '24h', 604800 -> '7d'."""
-    if seconds > 86400 and seconds % 86400 == 0:
-        return f"{seconds // 86400}d"
-    units = (("h", 3600), ("min", 60), ("s", 1))
-    return next(f"{seconds // size}{unit}" for unit, size in units if seconds % size == 0)

@@ -12,10 +12,10 @@ ARROWS = {
     "core": set(),
     "errors": set(),
     "slurm": {"core.model", "errors"},
-    "store": {"core.model", "errors"},
+    "store": {"core.model", "core.duration", "errors"},
     "service": {"core", "slurm", "store", "errors"},
     "daemon": {"service", "errors"},
-    "sim": {"core", "errors"},
+    "sim": {"core", "slurm.dump", "store.ledger", "errors"},
     "cli": {"service", "daemon", "sim", "core", "slurm", "store", "errors"},
 }
 #: What core may use: nothing that can see a file, a clock or an environment.

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from slurm_ltgf.core.lease import LeaseRules
 from slurm_ltgf.core.order import Rules
-from slurm_ltgf.sim.policies.base import Policy
+from slurm_ltgf.sim.policies.base import Base, Policy
 from slurm_ltgf.sim.policies.fifo import Fifo
-from slurm_ltgf.sim.policies.fifo_static import FifoStatic
 from slurm_ltgf.sim.policies.ltgf import Ltgf, LtgfLease
 from slurm_ltgf.sim.policies.slurm_fairtree import SlurmFairTree
+from slurm_ltgf.sim.policies.spec import CAP, Key, duration, number, parse, split
+from slurm_ltgf.sim.policies.srtf import Srtf
+
+__all__ = ["POLICIES", "Policy", "Site", "make", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +30,93 @@ class Site:
     lease_rules: LeaseRules = field(default_factory=lambda: LeaseRules(concurrency=1_000_000))
     cost_s: float = 25
 
+    def limits(self, cap: float) -> dict[str, float]:
+        """GPUs that each tenant may hold: cap times its quota C · w_i / Σw."""
+        total = sum(self.weights.values()) or 1.0
+        return {name: cap * self.gpus * weight / total for name, weight in self.weights.items()}
 
-POLICIES: dict[str, Callable[[Site], Policy]] = {
-    "fifo-static": lambda site: FifoStatic(site.weights, site.gpus),
-    "fifo": lambda site: Fifo(),
-    "slurm-fairtree": lambda site: SlurmFairTree(site.weights),
-    "ltgf": lambda site: Ltgf(site.weights, site.gpus, window_s=site.window_s, rules=site.rules),
-    "ltgf-lease": lambda site: LtgfLease(
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A policy's keys, besides `cap`, and how to make it of their values."""
+
+    make: Callable[[Site, Values], Base]
+    keys: tuple[Key, ...] = ()
+    cap: float | None = None
+
+
+def _fair_tree(site: Site, given: Values) -> SlurmFairTree:
+    names = {"half_life": "half_life_s", "period": "calc_period_s"}
+    return SlurmFairTree(site.weights, **{names[key]: value for key, value in given.items()})
+
+
+def _ltgf(site: Site, given: Values) -> Ltgf:
+    return Ltgf(
         site.weights,
         site.gpus,
-        window_s=site.window_s,
-        rules=site.rules,
+        window_s=given.get("window", site.window_s),
+        rules=_rules(site, given),
+    )
+
+
+def _ltgf_lease(site: Site, given: Values) -> LtgfLease:
+    return LtgfLease(
+        site.weights,
+        site.gpus,
+        window_s=given.get("window", site.window_s),
+        rules=_rules(site, given),
         lease_rules=site.lease_rules,
         cost_s=site.cost_s,
+    )
+
+
+def _rules(site: Site, given: Values) -> Rules:
+    names = {"lease": "lease_s", "floor": "floor", "starvation": "starvation_s"}
+    return replace(site.rules, **{names[key]: given[key] for key in names if key in given})
+
+
+def _quantum(given: Values) -> dict[str, Any]:
+    return {"lease_s": given["lease"]} if "lease" in given else {}
+
+
+_LEASE = duration("lease")
+_FAIR_TREE = (duration("half_life", endless="none"), duration("period"))
+_LTGF = (
+    duration("window", endless="infinite"),
+    _LEASE,
+    number("floor"),
+    duration("starvation", least_s=0, endless="never"),
+)
+_KINDS = {
+    "fifo-static": _Kind(lambda site, given: Fifo(), cap=1),
+    "fifo": _Kind(lambda site, given: Fifo()),
+    "slurm-fairtree": _Kind(
+        _fair_tree, (duration("half_life", endless="none"), duration("period"))
     ),
+    "srtf": _Kind(lambda site, given: Srtf(**_quantum(given)), (_LEASE,)),
+    "ltgf": _Kind(_ltgf, _LTGF),
+    "ltgf-lease": _Kind(_ltgf_lease, _LTGF),
 }
+_KEYS = {name: (*kind.keys, CAP) for name, kind in _KINDS.items()}
+
+
+def make(spec: str, site: Site) -> Policy:
+    """A policy by its spec: name[:key=value[,key=value..]]; docs/reference/policies.md lists all.
+
+    Raises:
+        UsageError: an unknown name, key or value.
+    """
+    name, canonical, given = parse(spec, _KEYS)
+    cap = given.pop("cap", None) or _KINDS[name].cap
+    policy = _KINDS[name].make(site, given)
+    policy.name = canonical
+    if cap is not None and cap != float("inf"):
+        policy.limits = site.limits(cap)
+    return policy
+
+
+#: Every policy with its defaults.
+POLICIES: dict[str, Callable[[Site], Policy]] = {name: partial(make, name) for name in _KINDS}

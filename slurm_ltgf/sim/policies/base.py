@@ -1,23 +1,29 @@
-"""What the engine asks of a policy, and what it tells it."""
+"""What the engine asks of a policy and tells it, and what the policies here have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from slurm_ltgf.sim.cluster import Cluster
 from slurm_ltgf.sim.workload import Job
+
+#: Seconds between two looks at leases: the daemon's default interval.
+PASS_S = 30
 
 
 class Policy(Protocol):
     """Orders waiting jobs, and says which running ones give their GPUs back.
 
-    period_s: also to be asked this often while jobs wait, None: only when something happened.
-    lease_s: running jobs are asked about again after so long; None: they run to their end.
+    name: its canonical spec. period_s: also to be asked this often while jobs wait, None: only when
+    something happened. lease_s: running jobs are asked about again after so long; None: they run to
+    their end. pass_s: leases end at multiples of this; where it is lease_s they end together.
     """
 
     @property
     def name(self) -> str:
-        """What it is called on the command line."""
+        """See above."""
 
     @property
     def period_s(self) -> int | None:
@@ -25,6 +31,10 @@ class Policy(Protocol):
 
     @property
     def lease_s(self) -> int | None:
+        """See above."""
+
+    @property
+    def pass_s(self) -> int:
         """See above."""
 
     def arrived(self, job: Job, now: int) -> None:
@@ -39,16 +49,96 @@ class Policy(Protocol):
     def candidates(self, now: int) -> Iterator[Job]:
         """Waiting jobs in the order in which they are to be tried; ends where none may start."""
 
-    def yielding(self, over: Sequence[Job], free_gpus: int, now: int) -> Collection[int]:
-        """Ids of those that are to be checkpointed and requeued, of jobs whose lease is over."""
+    def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
+        """Ids of those that are to be checkpointed and requeued, of jobs whose lease is over.
+
+        room: the cluster as it is; whoever tries something on it leaves it as it was.
+        """
 
 
-class ToTheEnd:
-    """What policies without leases have in common."""
+class Quota:
+    """How many GPUs each tenant may hold; counts as jobs are let in.
 
+    A job that would put its tenant above the limit waits, and so do the tenant's jobs behind it:
+    else small ones would keep a large one out for ever. A job larger than the limit is let in when
+    its tenant holds nothing else.
+
+    Args:
+        limits: tenant -> GPUs; tenants not in it may hold any number.
+        held: tenant -> GPUs held at first; not changed.
+    """
+
+    def __init__(self, limits: Mapping[str, float], held: Mapping[str, int]) -> None:
+        self._limits = limits
+        self._held = dict(held)
+        self.closed: set[str] = set()
+
+    def admits(self, job: Job) -> bool:
+        """Let a job in, or close its tenant."""
+        tenant = job.tenant
+        if tenant in self.closed:
+            return False
+        if not self.fits(job):
+            self.closed.add(tenant)
+            return False
+        self._held[tenant] = self._held.get(tenant, 0) + job.gpus
+        return True
+
+    def keeps(self, job: Job) -> bool:
+        """Let a running job in; if it may not, that closes nobody out."""
+        if not self.fits(job):
+            return False
+        self._held[job.tenant] = self._held.get(job.tenant, 0) + job.gpus
+        return True
+
+    def fits(self, job: Job) -> bool:
+        """Whether the job may be let in."""
+        held = self._held.get(job.tenant, 0)
+        return not held or held + job.gpus <= self._limits.get(job.tenant, float("inf"))
+
+    def gives(self, job: Job) -> None:
+        """A job of before is out again."""
+        self._held[job.tenant] -= job.gpus
+
+
+class Base:
+    """What policies have in common: what tenants hold, and a cap on it. Jobs run to their end.
+
+    limits: GPUs that a tenant may hold (`cap=`); None: any number.
+    """
+
+    name = ""
     period_s: int | None = None
     lease_s: int | None = None
+    pass_s: int = PASS_S
+    limits: Mapping[str, float] | None = None
 
-    def yielding(self, over: Sequence[Job], free_gpus: int, now: int) -> Collection[int]:
+    def __init__(self) -> None:
+        self.held: dict[str, int] = defaultdict(int)
+
+    def arrived(self, job: Job, now: int) -> None:
+        """A job waits."""
+        raise NotImplementedError
+
+    def started(self, job: Job, now: int) -> None:
+        """Its tenant holds more."""
+        self.held[job.tenant] += job.gpus
+
+    def ended(self, job: Job, now: int) -> None:
+        """Its tenant holds less."""
+        self.held[job.tenant] -= job.gpus
+
+    def candidates(self, now: int) -> Iterator[Job]:
+        """By the policy's order, as far as quotas allow."""
+        if self.limits is None:
+            return self.queue(now, ())
+        quota = Quota(self.limits, self.held)
+        return filter(quota.admits, self.queue(now, quota.closed))
+
+    def queue(self, now: int, closed: Collection[str]) -> Iterator[Job]:
+        """Waiting jobs in order. closed: tenants, more and more, whose jobs need not be told."""
+        raise NotImplementedError
+
+    def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """Nobody yields."""
         return ()

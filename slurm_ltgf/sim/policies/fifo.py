@@ -1,32 +1,21 @@
-"""fifo: one queue over all tenants by time of arrival, no quotas (what Slurm does unconfigured)."""
+"""fifo: one queue over all tenants by time of arrival, no quotas (what Slurm does unconfigured).
+
+fifo-static is fifo:cap=1, a queue a tenant, each inside its fixed quota: the capacity scheduler
+without borrowing (YARN-CS), as ASTRAEA and Tiresias compare with it; cap=1.2 is what ASTRAEA's
+simulator calls dynamic quotas.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from slurm_ltgf.sim.policies.base import ToTheEnd
+from slurm_ltgf.sim.policies.queues import Key, KeyedQueue
 from slurm_ltgf.sim.workload import Job
 
 
-class Fifo(ToTheEnd):
-    """First in, first out."""
+class Fifo(KeyedQueue):
+    """First in, first out; a job that comes again goes to the end."""
 
     name = "fifo"
 
-    def __init__(self) -> None:
-        self._waiting: dict[int, Job] = {}
-
-    def arrived(self, job: Job, now: int) -> None:
-        """To the end of the queue."""
-        self._waiting[job.job_id] = job
-
-    def started(self, job: Job, now: int) -> None:
-        """Out of the queue."""
-        del self._waiting[job.job_id]
-
-    def ended(self, job: Job, now: int) -> None:
-        """Nothing to note."""
-
-    def candidates(self, now: int) -> Iterator[Job]:
+    def key(self, job: Job, now: int) -> Key:
         """As they came."""
-        return iter(self._waiting.values())
+        return (now, job.submit, job.job_id)

@@ -8,11 +8,12 @@ from slurm_ltgf.core.book import Book
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, turns
-from slurm_ltgf.sim.policies.base import ToTheEnd
+from slurm_ltgf.sim.cluster import Cluster
+from slurm_ltgf.sim.policies.base import Base
 from slurm_ltgf.sim.workload import Job
 
 
-class Ltgf(ToTheEnd):
+class Ltgf(Base):
     """Lowest start tag first, by the key "credit"; jobs run to their end.
 
     Inside a tenant jobs go by the time they came: those that never ran have job index 0, and those
@@ -29,6 +30,7 @@ class Ltgf(ToTheEnd):
         window_s: float,
         rules: Rules,
     ) -> None:
+        super().__init__()
         self._book = Book(weights, capacity_gpus=gpus, window_s=window_s, lease_s=rules.lease_s)
         self._rules = rules
         self._waiting: dict[str, dict[int, PendingJob]] = {name: {} for name in weights}
@@ -43,15 +45,17 @@ class Ltgf(ToTheEnd):
 
     def started(self, job: Job, now: int) -> None:
         """Its lease begins."""
+        super().started(job, now)
         del self._waiting[job.tenant][job.job_id]
         self._book.start(job.job_id, job.tenant, job.gpus, now, job.limit_s)
 
     def ended(self, job: Job, now: int) -> None:
         """What is left of its lease is given back."""
+        super().ended(job, now)
         self._book.stop(job.job_id, job.tenant, job.gpus, now)
         del self._jobs[job.job_id]
 
-    def candidates(self, now: int) -> Iterator[Job]:
+    def queue(self, now: int, closed: Collection[str]) -> Iterator[Job]:
         """By start tag."""
         queues = {name: jobs.values() for name, jobs in self._waiting.items() if jobs}
         standings = {name: self._book.standing(name, now) for name in queues}
@@ -79,8 +83,9 @@ class LtgfLease(Ltgf):
         self._lease_rules = lease_rules
         self._cost_s = cost_s
 
-    def yielding(self, over: Sequence[Job], free_gpus: int, now: int) -> Collection[int]:
+    def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """By the verdicts of core.lease, against the jobs that come next in the order."""
+        free_gpus = room.free_gpus
         pending = self._next_to_go(sum(job.gpus for job in over) + free_gpus, now)
         names = {job.tenant for job in over} | {job.tenant for job in pending}
         found = verdicts(

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import itemgetter
 
-from slurm_ltgf.sim.policies.base import ToTheEnd
+from slurm_ltgf.sim.policies.base import Base
 from slurm_ltgf.sim.workload import Job
 
 
-class SlurmFairTree(ToTheEnd):
+class SlurmFairTree(Base):
     """Highest priority first; priorities stand still between two calculations."""
 
     name = "slurm-fairtree"
@@ -35,11 +35,12 @@ class SlurmFairTree(ToTheEnd):
         weight_age: float = 1_000,
         max_age_s: float = 7 * 86400,
     ) -> None:
+        super().__init__()
         self._calc_period_s = self.period_s = calc_period_s
         self._weights = dict(weights)
         self._half_life_s = half_life_s
         self._points = (weight_fairshare, weight_age, max_age_s)
-        self._held = dict.fromkeys(weights, 0)
+        self.held.update(dict.fromkeys(weights, 0))
         self._usage = dict.fromkeys(weights, 0.0)
         self._fairshare = dict.fromkeys(weights, 1.0)
         self._calculated = 0
@@ -54,15 +55,15 @@ class SlurmFairTree(ToTheEnd):
         """The account holds more."""
         self._calculate(now)
         del self._waiting[job.tenant][job.job_id]
-        self._held[job.tenant] += job.gpus
+        super().started(job, now)
 
     def ended(self, job: Job, now: int) -> None:
         """The account holds less."""
         self._calculate(now)
         self._charge(job, now)
-        self._held[job.tenant] -= job.gpus
+        super().ended(job, now)
 
-    def candidates(self, now: int) -> Iterator[Job]:
+    def queue(self, now: int, closed: Collection[str]) -> Iterator[Job]:
         """By priority, then by age and id."""
         self._calculate(now)
         streams = [self._of(name, now) for name, jobs in self._waiting.items() if jobs]
@@ -88,7 +89,7 @@ class SlurmFairTree(ToTheEnd):
         span = until - self._calculated
         rate = math.log(2) / self._half_life_s
         kept = math.exp(-rate * span)
-        for name, held in self._held.items():
+        for name, held in self.held.items():
             self._usage[name] = self._usage[name] * kept + held * (1 - kept) / rate
         self._calculated = until
         self._rank()
