@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -72,11 +72,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A trace, sorted by submit time, with the rows of its source that could not be used."""
+    """A trace, sorted by submit time, with the rows of its source that could not be used.
+
+    notes: what had to be simplified, a sentence each.
+    """
 
     jobs: tuple[Job, ...]
     skipped: tuple[Skipped, ...] = field(default=())
     name: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def tenants(self) -> tuple[str, ...]:
@@ -103,7 +107,12 @@ class Workload:
         ]
 
 
-def workload(jobs: Sequence[Job], skipped: Sequence[Skipped] = (), name: str = "") -> Workload:
+def workload(
+    jobs: Iterable[Job],
+    skipped: Sequence[Skipped] = (),
+    name: str = "",
+    notes: Sequence[str] = (),
+) -> Workload:
     """A workload of jobs in any order."""
     ordered = sorted(jobs, key=lambda job: (job.submit, job.job_id))
-    return Workload(tuple(ordered), tuple(skipped), name)
+    return Workload(tuple(ordered), tuple(skipped), name, tuple(notes))
