@@ -125,8 +125,8 @@ def now() -> int:
     return int(time.time())
 
 
-def numbers(text: str | None, option: str) -> dict[str, float]:
-    """Read 'a=3,b=1' of an option.
+def numbers(text: str | None, option: str, *, fold: bool = True) -> dict[str, float]:
+    """Read 'a=3,b=1' of an option; fold: names in lower case, as Slurm has its accounts.
 
     >>> numbers("a=3,b=0.5", "--weights")
     {'a': 3.0, 'b': 0.5}
@@ -142,5 +142,5 @@ def numbers(text: str | None, option: str) -> dict[str, float]:
             number = -1.0
         if not equals or not name or not 0 <= number < 1e300:
             raise UsageError(f"{option}: must be NAME=NUMBER[,…] with numbers >= 0, got {part!r}")
-        found[name.strip().lower()] = number
+        found[name.strip().lower() if fold else name.strip()] = number
     return found

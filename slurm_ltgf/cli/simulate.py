@@ -2,107 +2,118 @@
 
 from __future__ import annotations
 
-import csv
-import sys
-import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurm_ltgf import __version__
-from slurm_ltgf.cli import render
+from slurm_ltgf.cli import render, results
 from slurm_ltgf.cli.app import numbers
-from slurm_ltgf.cli.render import Column
-from slurm_ltgf.errors import InputError, UsageError
+from slurm_ltgf.cli.simulate_explain import explain
+from slurm_ltgf.cli.simulate_options import GENERATED_GPUS, options
+from slurm_ltgf.errors import UsageError
 
 if TYPE_CHECKING:
-    from slurm_ltgf.sim.metrics import Measures
-    from slurm_ltgf.sim.workload import Workload
-
-COLUMNS = (
-    Column("policy", "Policy", render.word, numeric=False),
-    Column("mean_jct_s", "Mean JCT", render.duration),
-    Column("p50_jct_s", "P50", render.duration),
-    Column("p99_jct_s", "P99", render.duration),
-    Column("mean_wait_s", "Mean wait", render.duration),
-    Column("utilisation", "Busy", lambda x: f"{x:.1%}"),
-    Column("tenant_mean_shortfall", "Shortfall", render.number(4)),
-    Column("worst_window_rho", "Worst window", render.number(3)),
-    Column("windows_below_095", "Windows < .95", lambda x: "-" if x is None else f"{x:.1%}"),
-    Column("jobs_below_095", "Jobs < .95", lambda x: "-" if x is None else f"{x:.1%}"),
-    Column("job_rho_p5", "Job rho P5", render.number(3)),
-    Column("preemptions", "Moves", render.word),
-    Column("overhead_gpu_s", "Lost h", render.hours),
-    Column("unfinished", "Unfinished", render.word),
-    Column("wall_s", "Took s", render.number(1)),
-)
-TENANTS = (
-    Column("tenant", "Tenant", render.word, numeric=False),
-    Column("weight", "Weight", render.gpus),
-    Column("quota_gpus", "Quota GPUs", render.gpus),
-    Column("attained_gpu_s", "Attained h", render.hours),
-    Column("rho", "rho", render.number(3)),
-    Column("credit", "Credit", render.number(3)),
-    Column("share", "Share", render.number(3)),
-    Column("mean_wait_s", "Mean wait", render.duration),
-    Column("mean_jct_s", "Mean JCT", render.duration),
-)
+    from slurm_ltgf.sim.experiment import Experiment, Loaded
+    from slurm_ltgf.sim.pool import Done
+    from slurm_ltgf.sim.sweep import Point
 
 
 @click.command("simulate")
 @click.argument("trace", required=False)
-@click.option("--policy", "policies", metavar="P[,P..]", help="Policies; default: all there are.")
-@click.option("--gpus", type=click.IntRange(1), help="GPUs of the cluster.")
-@click.option("--gpus-per-node", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--weights", metavar="FILE|a=1,..", help="Tenants' weights; default: all alike.")
-@click.option("--placement", type=click.Choice(["consolidated", "packed", "spread"]))
-@click.option("--lease", type=click.IntRange(1), metavar="S", help="Lease in seconds.")
-@click.option("--window", type=click.IntRange(1), metavar="S", help="Window in seconds.")
-@click.option("--limit-factor", type=float, default=1.0, show_default=True, metavar="X")
-@click.option("--horizon", type=click.IntRange(1), metavar="S", help="Cut after so many seconds.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the generated trace.")
-@click.option("--tenants", "by_tenant", is_flag=True, help="Also each tenant under each policy.")
-@click.option("--json", "json_", is_flag=True, help="Print JSON.")
-@click.option("--csv", "csv_", is_flag=True, help="Print CSV.")
+@click.option("--policy", "policies", multiple=True, metavar="P[,P..]", help="Default: all.")
+@options
 @click.pass_context
-def command(ctx: click.Context, /, trace: str | None, **given: Any) -> None:
+def command(ctx: click.Context, /, trace: str | None, **given: Any) -> int:
     """What other policies would do with a trace: waiting, completion times, fairness.
 
-    TRACE is a CSV as Philly's, ASTRAEA's or openb's; without one a seeded workload with Philly's
-    statistics is used. Order, indices and lease verdicts are the functions of core, those that the
-    daemon calls. `ltgf` runs jobs to their end, `ltgf-lease` moves them at the end of a lease at a
-    cost of 5 s to checkpoint and 20 s to restore. A trace tells no time limits: --limit-factor says
-    what schedulers are told, as a multiple of the run time.
+    TRACE is a file of a form named in docs/reference/traces.md, or - for standard input; without
+    one a seeded workload with Philly's statistics is made. A policy is NAME[:KEY=VALUE[,KEY=..]],
+    as in fifo:cap=1.2 or ltgf:key=share,lease=15min (docs/reference/policies.md). Order, indices
+    and lease verdicts are the functions of core, those that the daemon calls.
+
+    A sweep exits with 1 if a combination failed.
     """
+    base, policies = _plan(trace, given)
+    for path in given["output"]:
+        results.refuse_output(path)
+    if given["times"]:
+        times = [_seconds(text, "--explain") for text in given["times"].split(",")]
+        return explain(ctx, base, policies, times, given)
+    if given["slurm"] and not given["swept"]:
+        raise UsageError("--slurm is for sweeps: add --sweep KEY=A,B,..")
+    result = _result(ctx, base, policies, given)
+    if given["json_"]:
+        click.echo(results.as_json(result), nl=False)
+    elif given["csv_"]:
+        click.echo(results.as_csv(result, by_tenant=given["by_tenant"]), nl=False)
+    else:
+        results.show(result, wide=given["wide"], by_tenant=given["by_tenant"])
+    for path in given["output"]:
+        results.write(path, result, wide=given["wide"], by_tenant=given["by_tenant"])
+        render.note(f"written: {path}")
+    return 1 if results.failed(result) else 0
+
+
+# --- what is asked --------------------------------------------------------------------------------
+
+
+def _plan(trace: str | None, given: dict[str, Any]) -> tuple[Experiment, list[str]]:
+    """The experiment without its policy, and the policies."""
+    from slurm_ltgf.sim.backfill import Backfill
+    from slurm_ltgf.sim.engine import Costs
+    from slurm_ltgf.sim.experiment import Experiment, Source
     from slurm_ltgf.sim.policies import POLICIES
+    from slurm_ltgf.sim.sweep import specs
 
-    wanted = given["policies"].split(",") if given["policies"] else list(POLICIES)
-    unknown = [name for name in wanted if name not in POLICIES]
-    if unknown:
-        raise UsageError(f"--policy {unknown[0]}: no such policy; there are {', '.join(POLICIES)}")
-    work, weights, gpus = _read(trace, given)
-    rows = [_one(name, work, weights, gpus, given) for name in wanted]
-    _show(rows, work, gpus, given)
+    policies = [_with_terms(spec, given) for spec in specs(given["policies"]) or list(POLICIES)]
+    base = Experiment(
+        policy="",
+        nodes=_nodes(trace, given),
+        placement=given["placement"],
+        backfill=Backfill(given["backfill"]),
+        horizon=_seconds(given["horizon"], "--horizon") if given["horizon"] else None,
+        costs=Costs(given["checkpoint_cost"], given["restore_cost"]),
+    )
+    source = Source(
+        path=trace,
+        format=given["form"],
+        by_user=given["by_user"],
+        limit_factor=given["limit_factor"],
+        seed=given["seed"],
+        gpus=base.gpus or GENERATED_GPUS,
+        weights=tuple(_weights(given["weights"]).items()),
+    )
+    return replace(base, source=source), policies
 
 
-def _read(trace: str | None, given: dict[str, Any]) -> tuple[Workload, dict[str, float], int]:
-    from slurm_ltgf.sim.traces.columns import read_csv
-    from slurm_ltgf.sim.traces.generated import generated
+def _nodes(trace: str | None, given: dict[str, Any]) -> Any:
+    from slurm_ltgf.sim.experiment import alike
+    from slurm_ltgf.sim.traces import read_nodes
 
-    if trace is None:
-        gpus = given["gpus"] or 64
-        work, weights = generated(gpus=gpus, seed=given["seed"])
-        return work, {**weights, **_weights(given["weights"])}, gpus
-    if given["gpus"] is None:
+    if given["nodes"]:
+        if given["gpus"]:
+            raise UsageError("--gpus and --nodes both say what there is: give one of them")
+        return tuple(read_nodes(given["nodes"]))
+    if given["gpus"] is None and any(text.startswith("gpus=") for text in given["swept"]):
+        return ()
+    if given["gpus"] is None and trace is not None:
         raise UsageError("--gpus N is needed with a trace: how large is the cluster?")
-    try:
-        with Path(trace).open(newline="", encoding="utf-8", errors="replace") as lines:
-            work = read_csv(lines, trace, limit_factor=given["limit_factor"])
-    except OSError as exc:
-        raise InputError(f"{trace}: cannot be read: {exc.strerror}") from exc
-    weights = dict.fromkeys(work.tenants, 1.0)
-    return work, {**weights, **_weights(given["weights"])}, given["gpus"]
+    return alike(given["gpus"] or GENERATED_GPUS, given["gpus_per_node"])
+
+
+def _with_terms(spec: str, given: dict[str, Any]) -> str:
+    """A policy with what --lease, --window and --cap say, where it has no word of its own."""
+    from slurm_ltgf.sim.sweep import with_default
+
+    name = spec.partition(":")[0]
+    for key in ("lease", "window"):
+        if given[key] and name.startswith("ltgf"):
+            spec = with_default(spec, key, given[key])
+    return with_default(spec, "cap", given["cap"]) if given["cap"] else spec
 
 
 def _weights(text: str | None) -> dict[str, float]:
@@ -111,7 +122,7 @@ def _weights(text: str | None) -> dict[str, float]:
     if text is None:
         return {}
     if "=" in text and not Path(text).exists():
-        return numbers(text, "--weights")
+        return numbers(text, "--weights", fold=False)
     try:
         with Path(text).open(newline="", encoding="utf-8") as lines:
             return read_weights(lines, text)
@@ -119,68 +130,104 @@ def _weights(text: str | None) -> dict[str, float]:
         raise UsageError(f"--weights {text}: neither a=1,.. nor a file: {exc.strerror}") from exc
 
 
-def _one(
-    name: str, work: Workload, weights: dict[str, float], gpus: int, given: dict[str, Any]
-) -> tuple[Measures, float]:
-    from slurm_ltgf.core.order import Rules
-    from slurm_ltgf.sim.cluster import Cluster, NodeType
-    from slurm_ltgf.sim.engine import simulate
-    from slurm_ltgf.sim.metrics import measures
-    from slurm_ltgf.sim.policies import POLICIES, Site
-
-    per_node = min(given["gpus_per_node"], gpus)
-    if gpus % per_node:
-        raise UsageError(f"--gpus {gpus} is no multiple of --gpus-per-node {per_node}")
-    rules = Rules(lease_s=given["lease"]) if given["lease"] is not None else Rules()
-    site = Site(weights, gpus, window_s=given["window"] or 86400, rules=rules)
-    cluster = Cluster([NodeType(gpus // per_node, per_node)], given["placement"] or "consolidated")
-    began = time.perf_counter()
-    if render.live():
-        render.note(f"{name}: {len(work.jobs)} jobs on {gpus} GPUs")
-    policy = POLICIES[name](site)
-    try:
-        outcome = simulate(work, cluster, policy, horizon=given["horizon"])
-    except ValueError as exc:
-        raise InputError(f"{work.name}: {exc}") from exc
-    took_s = time.perf_counter() - began
-    return measures(outcome, weights), took_s
+def _name_strangers(loaded: Loaded, base: Experiment) -> None:
+    """Say whose weights were given though they have no jobs: they have quotas all the same."""
+    there = set(loaded.workload.tenants)
+    strangers = [name for name, _ in base.source.weights if name not in there]
+    if strangers:
+        render.note(f"--weights: no job is of {', '.join(strangers)}; a name mistyped?")
 
 
-def _row(measured: Measures, took_s: float) -> dict[str, Any]:
-    names = [name for name in measured.__slots__ if name != "tenants"]
-    return {**{name: getattr(measured, name) for name in names}, "wall_s": round(took_s, 3)}
+def _absolute(one: Experiment) -> Experiment:
+    """The same for a process that runs in another folder."""
+    path = one.source.path
+    known = path if path in (None, "-") else str(Path(path or "").absolute())
+    return replace(one, source=replace(one.source, path=known))
 
 
-def _show(
-    measured: list[tuple[Measures, float]], work: Workload, gpus: int, given: dict[str, Any]
-) -> None:
-    rows = [_row(*one) for one in measured]
-    tenants = {
-        one.policy: [{name: getattr(t, name) for name in t.__slots__} for t in one.tenants]
-        for one, _ in measured
-    }
-    if given["json_"]:
-        render.as_json(
-            {
-                "meta": {"version": __version__, "trace": work.name, "jobs": len(work.jobs)},
-                "gpus": gpus,
-                "policies": [{**row, "tenants": tenants[row["policy"]]} for row in rows],
-                "skipped": [{"line": s.line, "reason": s.reason} for s in work.skipped[:1000]],
-                "skipped_total": len(work.skipped),
-            }
-        )
-    elif given["csv_"]:
-        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+def _seconds(text: str, option: str) -> int:
+    from slurm_ltgf.sim.explain import time_of
+
+    found = time_of(text)
+    if not found and not (found == 0 and option == "--explain"):
+        raise UsageError(f"{option} {text}: must be a time like 90, 15min, 3d4h or 3-04:00:00")
+    return found or 0
+
+
+# --- what comes of it -----------------------------------------------------------------------------
+
+
+def _result(
+    ctx: click.Context, base: Experiment, policies: Sequence[str], given: dict[str, Any]
+) -> results.Result:
+    """Simulate all that is asked for, and put it in the form of --json."""
+    from slurm_ltgf.sim import pool, sweep
+
+    swept = sweep.axes(given["swept"])
+    per_node = None if given["nodes"] else given["gpus_per_node"]
+    asked = sweep.points(base, policies, swept, per_node=per_node)
+    loaded = pool.load(base.source)
+    if "gpus" not in swept:
+        loaded = loaded.fitted(base.nodes)
+    _name_strangers(loaded, base)
+    experiments = [point.experiment for point in asked]
+    if given["slurm"]:
+        minutes = given["slurm_time"]
+        folder = Path(given["slurm_folder"]).absolute()
+        array = pool.Array(folder, given["slurm_partition"] or "", minutes)
+        running = pool.run_on_slurm([_absolute(one) for one in experiments], array)
     else:
-        render.table(f"{work.name}: {len(work.jobs)} jobs on {gpus} GPUs", COLUMNS, rows)
-        if given["by_tenant"]:
-            for policy, own in tenants.items():
-                render.table(policy, TENANTS, own)
-        if work.skipped:
-            first = work.skipped[0]
-            click.echo(
-                f"skipped: {len(work.skipped)} rows of the trace, first line {first.line}: "
-                f"{render.clean(first.reason)}"
-            )
+        running = pool.run_here(experiments, given["jobs"] or pool.cores())
+    done = _collect(running, asked)
+    if not swept:
+        for one in done:
+            if one.error is not None:
+                raise one.error
+    pages = any(path.endswith(".html") for path in given["output"])
+    bulky = not swept or pages or given["by_tenant"]
+    result = results.head(ctx, loaded, None if "gpus" in swept else base.gpus)
+    if swept:
+        result["sweep"] = {
+            key: [results.value(value) for value in each] for key, each in swept.items()
+        }
+    result["policies"] = [
+        results.row(point, one, bulky=bulky) for point, one in zip(asked, done, strict=True)
+    ]
+    return result | results.skipped(loaded)
+
+
+def _collect(running: Iterator[Done], asked: Sequence[Point]) -> list[Done]:
+    """All results in the order in which they were asked for; told on a terminal as they come."""
+    found: dict[int, Done] = {}
+    with _progress(len(asked)) as tell:
+        for done in running:
+            found[done.number] = done
+            point = asked[done.number]
+            where = " ".join(f"{key}={value}" for key, value in point.values.items())
+            tell(" ".join(filter(None, (point.policy, where))), done)
+    return [found[number] for number in range(len(asked))]
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str, Done], None]]:
+    """Draws a bar and a line for each result on a terminal; nothing elsewhere."""
+    if not render.live():
+        yield lambda name, done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False)
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("simulating", total=total)
+
+        def tell(name: str, done: Done) -> None:
+            said = f"failed: {done.error}"
+            if done.measures is not None:
+                said = f"mean JCT {render.duration(done.measures.mean_jct_s)}"
+            line = f"{name}: {said}, took {done.wall_s:.1f} s"
+            bar.console.print(Text(render.clean(line)))
+            bar.advance(task)
+
+        yield tell

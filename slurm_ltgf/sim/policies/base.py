@@ -104,7 +104,8 @@ class Quota:
 class Base:
     """What policies have in common: what tenants hold, and a cap on it. Jobs run to their end.
 
-    limits: GPUs that a tenant may hold (`cap=`); None: any number.
+    limits: GPUs that a tenant may hold (`cap=`); None: any number. said: while it is a dict, the
+    policy writes down in it why a job stands where it does, by job id (`sim.explain`).
     """
 
     name = ""
@@ -112,6 +113,7 @@ class Base:
     lease_s: int | None = None
     pass_s: int = PASS_S
     limits: Mapping[str, float] | None = None
+    said: dict[int, str] | None = None
 
     def __init__(self) -> None:
         self.held: dict[str, int] = defaultdict(int)
@@ -131,9 +133,24 @@ class Base:
     def candidates(self, now: int) -> Iterator[Job]:
         """By the policy's order, as far as quotas allow."""
         if self.limits is None:
-            return self.queue(now, ())
+            return self._told(self.queue(now, ()), now)
         quota = Quota(self.limits, self.held)
-        return filter(quota.admits, self.queue(now, quota.closed))
+        return self._told(filter(quota.admits, self.queue(now, quota.closed)), now)
+
+    def reason(self, job: Job, now: int) -> str:
+        """Why a waiting job stands where it does, in a few words; "": no more than its age."""
+        return ""
+
+    def _told(self, jobs: Iterator[Job], now: int) -> Iterator[Job]:
+        """The same jobs, with their reasons written down if somebody wants to know."""
+        if self.said is None:
+            return jobs
+        return self._telling(jobs, self.said, now)
+
+    def _telling(self, jobs: Iterator[Job], said: dict[int, str], now: int) -> Iterator[Job]:
+        for job in jobs:
+            said.setdefault(job.job_id, self.reason(job, now))
+            yield job
 
     def queue(self, now: int, closed: Collection[str]) -> Iterator[Job]:
         """Waiting jobs in order. closed: tenants, more and more, whose jobs need not be told."""

@@ -9,6 +9,7 @@ from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, turns
 from slurm_ltgf.sim.cluster import Cluster
+from slurm_ltgf.sim.explain import turn_reason
 from slurm_ltgf.sim.policies.base import Base
 from slurm_ltgf.sim.workload import Job
 
@@ -60,6 +61,9 @@ class Ltgf(Base):
         queues = {name: jobs.values() for name, jobs in self._waiting.items() if jobs}
         standings = {name: self._book.standing(name, now) for name in queues}
         for turn in turns(queues, standings, rules=self._rules, now=now):
+            if self.said is not None:
+                own = standings[turn.job.tenant]
+                self.said[turn.job.job_id] = turn_reason(turn, own, self._rules.lease_s)
             yield self._jobs[turn.job.job_id]
 
 
@@ -98,6 +102,8 @@ class LtgfLease(Ltgf):
             lease_rules=self._lease_rules,
             now=now,
         )
+        if self.said is not None:
+            self.said.update((verdict.job_id, verdict.reason) for verdict in found)
         return {verdict.job_id for verdict in found if verdict.action is Action.YIELD}
 
     def _next_to_go(self, gpus: float, now: int) -> list[PendingJob]:

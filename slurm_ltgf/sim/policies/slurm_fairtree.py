@@ -69,6 +69,11 @@ class SlurmFairTree(Base):
         streams = [self._of(name, now) for name, jobs in self._waiting.items() if jobs]
         return (job for _, job in heapq.merge(*streams, key=itemgetter(0)))
 
+    def reason(self, job: Job, now: int) -> str:
+        """Its account's standing."""
+        used = self._usage[job.tenant] / 3600
+        return f"fairshare {self._fairshare[job.tenant]:.3f}, usage {used:.4g} GPU-h"
+
     def _of(self, tenant: str, now: int) -> Iterator[tuple[tuple[float, int, int], Job]]:
         weight_fairshare, weight_age, max_age_s = self._points
         base = weight_fairshare * self._fairshare[tenant]
