@@ -11,10 +11,13 @@ from slurm_ltgf.core.lease import LeaseRules
 from slurm_ltgf.core.order import Rules
 from slurm_ltgf.sim.policies.base import Base, Policy
 from slurm_ltgf.sim.policies.fifo import Fifo
+from slurm_ltgf.sim.policies.gandiva_fair import GandivaFair
+from slurm_ltgf.sim.policies.las_2d import Las2d
 from slurm_ltgf.sim.policies.ltgf import Ltgf, LtgfLease
 from slurm_ltgf.sim.policies.slurm_fairtree import SlurmFairTree
 from slurm_ltgf.sim.policies.spec import CAP, Key, duration, number, parse, split
 from slurm_ltgf.sim.policies.srtf import Srtf
+from slurm_ltgf.sim.policies.themis import Themis
 
 __all__ = ["POLICIES", "Policy", "Site", "make", "split"]
 
@@ -78,6 +81,12 @@ def _rules(site: Site, given: Values) -> Rules:
     return replace(site.rules, **{names[key]: given[key] for key in names if key in given})
 
 
+def _las_2d(site: Site, given: Values) -> Las2d:
+    names = {"threshold": "threshold_gpu_s", "knob": "knob"}
+    terms = {names[key]: given[key] for key in names if key in given}
+    return Las2d(**terms, **_quantum(given))
+
+
 def _quantum(given: Values) -> dict[str, Any]:
     return {"lease_s": given["lease"]} if "lease" in given else {}
 
@@ -97,6 +106,11 @@ _KINDS = {
         _fair_tree, (duration("half_life", endless="none"), duration("period"))
     ),
     "srtf": _Kind(lambda site, given: Srtf(**_quantum(given)), (_LEASE,)),
+    "las-2d": _Kind(_las_2d, (_LEASE, number("threshold"), number("knob", none="none"))),
+    "themis": _Kind(lambda site, given: Themis(site.gpus, **_quantum(given)), (_LEASE,)),
+    "gandiva-fair": _Kind(
+        lambda site, given: GandivaFair(site.weights, **_quantum(given)), (_LEASE,)
+    ),
     "ltgf": _Kind(_ltgf, _LTGF),
     "ltgf-lease": _Kind(_ltgf_lease, _LTGF),
 }

@@ -20,8 +20,8 @@ CONTEST_DEPTH = 500
 class KeyedQueue(Base):
     """Waiting jobs in the order of a key that stands still while they wait."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **terms: int) -> None:
+        super().__init__(**terms)
         self._lanes: dict[str, list[tuple[Key, Job]]] = {}
         self._key_of: dict[int, Key] = {}
 
@@ -67,7 +67,7 @@ def _open(
         yield entry
 
 
-class Preemptive(KeyedQueue):
+class Preemptive(Base):
     """Jobs whose quantum is over compete with the waiting ones; losers yield if that helps one.
 
     The quantum ends for all that have run one at the same time, so that large jobs can be made room
@@ -75,41 +75,43 @@ class Preemptive(KeyedQueue):
     that need its own (or its tenant's quota). Nobody yields for a job that would not fit then.
     """
 
-    def __init__(self, lease_s: int) -> None:
+    def __init__(self, *, lease_s: int) -> None:
         super().__init__()
         self.lease_s = self.pass_s = lease_s
 
     def contest(self, over: Sequence[Job], now: int) -> Iterator[Job]:
         """Waiting jobs and those whose quantum is over, in order."""
-        running = sorted((self.key(job, now), job) for job in over)
-        return (job for _, job in heapq.merge(self._keyed(()), running, key=itemgetter(0)))
+        raise NotImplementedError
 
     def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """The losers whose GPUs a winner can use."""
+        winners, losers = self._decided(over, room.free_gpus, now)
+        return self._needed(winners, losers, room) if winners and losers else ()
+
+    def _decided(
+        self, over: Sequence[Job], free_gpus: int, now: int
+    ) -> tuple[list[Job], list[Job]]:
+        """Waiting jobs that would be served if those over had given their GPUs back; the latter
+        that would not, those seen first in order."""
         quota = self._quota(over)
-        lets_in = None if quota is None else (quota.admits, quota.keeps)
-        ids = {job.job_id for job in over}
+        unseen = {job.job_id: job for job in over}
+        free = free_gpus + sum(job.gpus for job in over)
         winners: list[Job] = []
-        kept: set[int] = set()
-        free = room.free_gpus + sum(job.gpus for job in over)
+        losers: list[Job] = []
         passed = 0
         for job in self.contest(over, now):
-            is_over = job.job_id in ids
             if not free or passed > CONTEST_DEPTH:
                 break
-            if job.gpus > free or (lets_in is not None and not lets_in[is_over](job)):
+            is_over = unseen.pop(job.job_id, None) is not None
+            if job.gpus > free or not _let_in(quota, job, runs=is_over):
                 passed += 1
+                if is_over:
+                    losers.append(job)
                 continue
             free -= job.gpus
-            if is_over:
-                kept.add(job.job_id)
-            else:
+            if not is_over:
                 winners.append(job)
-        if not winners or len(kept) == len(ids):
-            return ()
-        losers = [job for job in over if job.job_id not in kept]
-        losers.sort(key=lambda job: self.key(job, now))
-        return self._needed(winners, losers, room)
+        return winners, [*losers, *unseen.values()]
 
     def _quota(self, over: Sequence[Job]) -> Quota | None:
         """Quotas as if the jobs had given their GPUs back."""
@@ -129,14 +131,14 @@ class Preemptive(KeyedQueue):
         for job in losers:
             room.give(job.nodes, job)
         for job in winners:
-            nodes = room.find(job) if quota is None or quota.admits(job) else None
+            nodes = room.find(job) if _let_in(quota, job) else None
             if nodes is not None:
                 room.take(nodes, job)
                 taken.append((nodes, job))
         yielding = set()
         for job in losers if taken else ():
             is_free = all(room.free[node] >= gpus for node, gpus in job.nodes)
-            if is_free and (quota is None or quota.keeps(job)):
+            if is_free and _let_in(quota, job, runs=True):
                 room.take(job.nodes, job)
                 taken.append((job.nodes, job))
             else:
@@ -146,3 +148,16 @@ class Preemptive(KeyedQueue):
         for job in losers:
             room.take(job.nodes, job)
         return yielding
+
+
+def _let_in(quota: Quota | None, job: Job, *, runs: bool = False) -> bool:
+    return quota is None or (quota.keeps(job) if runs else quota.admits(job))
+
+
+class KeyedPreemptive(KeyedQueue, Preemptive):
+    """Preemptive in the order of a key."""
+
+    def contest(self, over: Sequence[Job], now: int) -> Iterator[Job]:
+        """Waiting jobs and those whose quantum is over, in order."""
+        running = sorted((self.key(job, now), job) for job in over)
+        return (job for _, job in heapq.merge(self._keyed(()), running, key=itemgetter(0)))

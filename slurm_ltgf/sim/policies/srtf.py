@@ -8,17 +8,17 @@ in it: 900 s is the lease that ASTRAEA's comparison gives it.
 
 from __future__ import annotations
 
-from slurm_ltgf.sim.policies.queues import Key, Preemptive
+from slurm_ltgf.sim.policies.queues import Key, KeyedPreemptive
 from slurm_ltgf.sim.workload import Job
 
 
-class Srtf(Preemptive):
+class Srtf(KeyedPreemptive):
     """Least work left first. Of a running job the time since its start counts as worked."""
 
     name = "srtf"
 
     def __init__(self, lease_s: int = 900) -> None:
-        super().__init__(lease_s)
+        super().__init__(lease_s=lease_s)
 
     def key(self, job: Job, now: int) -> Key:
         """Seconds of work left, then age."""
