@@ -63,11 +63,17 @@ class Attempt(NamedTuple):
 
 
 class Plan(Protocol):
-    """An instant's attempts to start jobs, one after the other; the caller takes what starts."""
+    """Attempts to start jobs, one after the other; the caller takes what starts."""
 
     @property
-    def is_over(self) -> bool:
-        """Whether no further job is to be tried."""
+    def head(self) -> Job | None:
+        """The first job that did not fit; None: all did, or the plan does not stand for long."""
+
+    def resume(self, now: int) -> None:
+        """Try further jobs later; no GPU was given back since."""
+
+    def is_over(self, shortest_limit_s: Callable[[], int]) -> bool:
+        """Whether no further job is to be tried, the shortest that waits having this limit."""
 
     def attempt(self, job: Job) -> Attempt:
         """Try the next job of the order."""
@@ -93,16 +99,24 @@ class Easy:
         self._now = now
         self._depth = depth
         self._tried = 0
+        self.head: Job | None = None
         self._reserved_at: int | None = None
         self._spare: dict[int, int] = {}
         # free GPUs only become fewer: if a job found no nodes, none that asks for more will;
         # apart for those that the reservation does not touch, and those that it does
         self._too_many = [_ALL, _ALL]
 
-    @property
-    def is_over(self) -> bool:
-        """The depth is reached."""
-        return self._tried > self._depth
+    def resume(self, now: int) -> None:
+        """The reservation stands; the depth counts anew."""
+        self._now, self._tried = now, 0
+
+    def is_over(self, shortest_limit_s: Callable[[], int]) -> bool:
+        """The depth is reached, or there is room only for shorter jobs than there are."""
+        if self._tried > self._depth:
+            return True
+        if self._reserved_at is None or self._too_many[True] > 1:
+            return False
+        return self._now + shortest_limit_s() > self._reserved_at
 
     def attempt(self, job: Job) -> Attempt:
         """Start it, reserve nodes for it, or leave it."""
@@ -116,6 +130,8 @@ class Easy:
                         self._spare[node] -= gpus
             return Attempt("started" if reserved_at is None else "backfilled", nodes, until)
         self._tried += 1
+        if self.head is None:
+            self.head = job
         if reserved_at is None and self._depth:
             self._reserved_at, nodes, self._spare = reservation(
                 self._cluster, self._held(), job, self._now
@@ -144,7 +160,13 @@ class Conservative:
         self._passed = 0
 
     @property
-    def is_over(self) -> bool:
+    def head(self) -> None:
+        """It does not stand: with every job that comes all get new reservations."""
+
+    def resume(self, now: int) -> None:
+        """Never."""
+
+    def is_over(self, shortest_limit_s: Callable[[], int]) -> bool:
         """The depth is reached."""
         return self._passed > self._depth
 
@@ -169,19 +191,19 @@ def reservation(
     Returns:
         (time, its nodes, node -> GPUs of it that others may use beyond that time).
     """
-    given: list[Held] = []
+    before, part = cluster.saved(), cluster.least_part(ask)
     found, at = None, now
     for one in held:
         cluster.give(one.nodes, one.ask)
-        given.append(one)
-        at = max(one.until, now)
+        if all(cluster.free[node] < part for node, _ in one.nodes):
+            continue  # not what it lacks
         found = cluster.find(ask)
         if found is not None:
+            at = max(one.until, now + 1)  # it ends late, and may at any moment
             break
     # beside its GPUs a job needs CPUs, which others would take: then they may use nothing of a node
     spare = {n: 0 if cluster.counts_hosts else cluster.free[n] - g for n, g in found or ()}
-    for one in given:
-        cluster.take(one.nodes, one.ask)
+    cluster.restore(before)
     return at, found or (), spare
 
 
@@ -197,8 +219,9 @@ class Profile:
         self._rows = [cluster.state()]
         for one in held:
             self._scratch.give(one.nodes, one.ask)
-            if one.until > self._times[-1]:
-                self._times.append(one.until)
+            until = max(one.until, now + 1)  # it ends late, and may at any moment
+            if until > self._times[-1]:
+                self._times.append(until)
                 self._rows.append(self._scratch.state())
             else:
                 self._rows[-1] = self._scratch.state()

@@ -17,6 +17,8 @@ from slurm_ltgf.core.model import FloatArray
 
 Placement = Literal["consolidated", "packed", "spread"]
 Nodes = tuple[tuple[int, int], ...]
+_Hosts = tuple[list[float] | None, ...]
+Saved = tuple[list[int], int, list[int], _Hosts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,12 @@ class Cluster:
         """GPUs of the type that has most of them, of those that the job may run on."""
         return max((p.type.count * p.type.gpus for p in self._for(ask)), default=0)
 
+    def least_part(self, ask: Ask) -> int:
+        """GPUs that each of a job's nodes gives at least, wherever it is placed."""
+        if self.placement != "consolidated":
+            return 1
+        return min(ask.gpus % p.type.gpus or p.type.gpus for p in self._for(ask))
+
     def find(self, ask: Ask, spare: Mapping[int, int] | None = None) -> Nodes | None:
         """Nodes for a job, or None; nothing is taken.
 
@@ -129,6 +137,16 @@ class Cluster:
             self._move(node, gpus)
         if self.counts_hosts:
             self._move_hosts(nodes, ask, 1)
+
+    def saved(self) -> Saved:
+        """The present state, to be given to `restore`."""
+        hosts = (self._cpus, self._memory_mib)
+        copies = tuple(None if part is None else list(part) for part in hosts)
+        return list(self.free), self.free_gpus, list(self._with), copies
+
+    def restore(self, saved: Saved) -> None:
+        """Be again as it was when `saved`; only once."""
+        self.free, self.free_gpus, self._with, (self._cpus, self._memory_mib) = saved
 
     def copy(self) -> Cluster:
         """Another one in the same state."""

@@ -9,11 +9,11 @@ waits again. Same workload, same policy: the same result, to the byte.
 from __future__ import annotations
 
 import heapq
-from bisect import insort
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from slurm_ltgf.sim.backfill import Backfill, Held, plan
+from slurm_ltgf.sim.backfill import Backfill, Held, Plan, plan
 from slurm_ltgf.sim.cluster import Cluster, Nodes
 from slurm_ltgf.sim.explain import Action, Decision, Observer
 from slurm_ltgf.sim.policies.base import Policy
@@ -78,12 +78,20 @@ def simulate(
 
 @dataclass(slots=True)
 class _Grip:
-    """A running job's present hold on its GPUs. yields_at: its checkpoint ends then; else None."""
+    """A running job's present hold on its GPUs.
+
+    until: when its time limit ends it. yields_at: when its checkpoint ends; None: it has none.
+    """
 
     job: Job
     since: int
     works_from: int
+    until: int
     yields_at: int | None = None
+
+
+#: (end of the time limit, job id, start of the run, what it holds)
+_ByLimit = tuple[int, int, int, Held]
 
 
 class _World:
@@ -101,11 +109,13 @@ class _World:
         self._costs = costs
         self._backfill = backfill
         self._arrived = 0
-        self._waiting = 0
+        self._waiting: set[int] = set()
         self._grips: dict[int, _Grip] = {}
         self._releases: list[tuple[int, int, int]] = []  # (time, job id, since) ends and yields
         self._leases: list[tuple[int, int, int]] = []
-        self._by_limit: list[tuple[int, int, int]] = []
+        self._by_limit: list[_ByLimit] = []
+        self._by_shortest: list[tuple[int, int]] = []  # (limit, job id) of those that wait
+        self._standing: Plan | None = None  # of the last instant at which GPUs were given back
         self._seen: list[Decision] | None = None
 
     def next_time(self) -> int | None:
@@ -127,17 +137,18 @@ class _World:
         """Let everything happen that happens at an instant."""
         self.now = now
         self._seen = [] if self.observer is not None and self.observer.wants(now) else None
-        has_news = self._release()
-        while self._arrived < len(self.jobs) and self.jobs[self._arrived].submit <= now:
-            self._wait(self.jobs[self._arrived])
-            self._arrived += 1
-            has_news = True
-        has_news |= any(
+        has_news = self._release() or any(
             period_s and now % period_s == 0
             for period_s in (self._policy.period_s, self._backfill.interval_s)
         )
-        if has_news and self._waiting and self._cluster.free_gpus:
-            self._start()
+        first = self._arrived
+        while self._arrived < len(self.jobs) and self.jobs[self._arrived].submit <= now:
+            self._wait(self.jobs[self._arrived])
+            self._arrived += 1
+        if has_news:
+            self._standing = None
+        if (has_news or first < self._arrived) and self._waiting and self._cluster.free_gpus:
+            self._start(self.jobs[first : self._arrived])
         if self._waiting:
             self._end_leases()
         if self._seen and self.observer is not None:
@@ -157,6 +168,7 @@ class _World:
                 continue  # it was to end now, but is being checkpointed
             released = True
             del self._grips[job_id]
+            del self._by_limit[bisect_left(self._by_limit, (grip.until, job_id, since))]
             self._cluster.give(grip.job.nodes, grip.job)
             self._policy.ended(grip.job, self.now)
             if grip.yields_at is not None:
@@ -177,7 +189,8 @@ class _World:
 
     def _wait(self, job: Job) -> None:
         self._policy.arrived(job, self.now)
-        self._waiting += 1
+        self._waiting.add(job.job_id)
+        heapq.heappush(self._by_shortest, (job.limit_s, job.job_id))
 
     def _end_leases(self) -> None:
         """Ask the policy about jobs whose lease is over; the others' leases begin anew."""
@@ -208,12 +221,27 @@ class _World:
 
     # --- starts -----------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Start what can start now."""
+    def _start(self, new: list[Job]) -> None:
+        """Start what can start now. new: jobs that came just now.
+
+        While no GPU is given back, those that could not start still cannot: only the new ones are
+        tried, unless the order has another head than the job with the reservation.
+        """
+        if self._standing is not None and self._standing.head is next(
+            iter(self._policy.candidates(self.now)), None
+        ):
+            self._standing.resume(self.now)
+            self._try(self._standing, new)
+            return
         attempts = plan(self._backfill, self._cluster, self._by_limits, self.now)
+        self._try(attempts, self._policy.candidates(self.now))
+        self._standing = attempts if attempts.head is not None else None
+
+    def _try(self, attempts: Plan, jobs: Iterable[Job]) -> None:
+        """Try jobs in turn, start those that can."""
         started: list[Job] = []
-        for job in self._policy.candidates(self.now):
-            if not self._cluster.free_gpus or attempts.is_over:
+        for job in jobs:
+            if not self._cluster.free_gpus or attempts.is_over(self._shortest_limit_s):
                 break
             tried = attempts.attempt(job)
             if tried.action in ("started", "backfilled"):
@@ -223,17 +251,24 @@ class _World:
                 self._tell(job, tried.action, tried.nodes, tried.until)
         for job in started:
             self._policy.started(job, self.now)
-        self._waiting -= len(started)
+
+    def _shortest_limit_s(self) -> int:
+        """The shortest time limit of the jobs that wait."""
+        while self._by_shortest and self._by_shortest[0][1] not in self._waiting:
+            heapq.heappop(self._by_shortest)
+        return self._by_shortest[0][0] if self._by_shortest else 0
 
     def _hold(self, job: Job, nodes: Nodes) -> None:
         restore_s = self._costs.restore_s if job.left_s < job.attempt_s else 0
         self._cluster.take(nodes, job)
+        self._waiting.remove(job.job_id)
         job.start, job.nodes = self.now, nodes
-        self._grips[job.job_id] = _Grip(job, self.now, self.now + restore_s)
+        until = self.now + job.limit_s
+        self._grips[job.job_id] = _Grip(job, self.now, self.now + restore_s, until)
         self.overhead_gpu_s += job.gpus * restore_s
         end = self.now + restore_s + job.left_s
         heapq.heappush(self._releases, (end, job.job_id, self.now))
-        insort(self._by_limit, (self.now + job.limit_s, job.job_id, self.now))
+        insort(self._by_limit, (until, job.job_id, self.now, Held(until, nodes, job)))
         self._grant_lease(job, self.now)
 
     def _grant_lease(self, job: Job, since: int) -> int | None:
@@ -247,16 +282,7 @@ class _World:
 
     def _by_limits(self) -> Iterator[Held]:
         """What running jobs hold, by the time at which their limit ends them."""
-        if len(self._by_limit) > 2 * len(self._grips) + 64:
-            self._by_limit = [entry for entry in self._by_limit if self._is_held(entry)]
-        for entry in self._by_limit:
-            if self._is_held(entry):
-                job = self._grips[entry[1]].job
-                yield Held(max(entry[0], self.now + 1), job.nodes, job)
-
-    def _is_held(self, entry: tuple[int, int, int]) -> bool:
-        grip = self._grips.get(entry[1])
-        return grip is not None and grip.since == entry[2]
+        return (entry[3] for entry in self._by_limit)
 
     # --- what an observer is told -----------------------------------------------------------------
 
