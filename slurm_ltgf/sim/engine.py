@@ -227,8 +227,10 @@ class _World:
         While no GPU is given back, those that could not start still cannot: only the new ones are
         tried, unless the order has another head than the job with the reservation.
         """
-        if self._standing is not None and self._standing.head is next(
-            iter(self._policy.candidates(self.now)), None
+        if (
+            self._standing is not None
+            and self._policy.is_open
+            and self._standing.head is next(self._policy.candidates(self.now), None)
         ):
             self._standing.resume(self.now)
             self._try(self._standing, new)

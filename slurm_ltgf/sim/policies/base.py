@@ -37,6 +37,10 @@ class Policy(Protocol):
     def pass_s(self) -> int:
         """See above."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether every waiting job is a candidate: no quota keeps one out."""
+
     def arrived(self, job: Job, now: int) -> None:
         """A job waits from now on, for the first time or again."""
 
@@ -117,6 +121,11 @@ class Base:
 
     def __init__(self) -> None:
         self.held: dict[str, int] = defaultdict(int)
+
+    @property
+    def is_open(self) -> bool:
+        """Without a cap."""
+        return self.limits is None
 
     def arrived(self, job: Job, now: int) -> None:
         """A job waits."""
