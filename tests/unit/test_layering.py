@@ -16,7 +16,8 @@ ARROWS = {
     "service": {"core", "slurm", "store", "errors"},
     "daemon": {"service", "errors"},
     "sim": {"core", "slurm.dump", "store.ledger", "errors"},
-    "cli": {"service", "daemon", "sim", "core", "slurm", "store", "errors"},
+    "report": {"core", "errors"},
+    "cli": {"service", "daemon", "sim", "report", "core", "slurm", "store", "errors"},
 }
 #: What core may use: nothing that can see a file, a clock or an environment.
 PURE = {
