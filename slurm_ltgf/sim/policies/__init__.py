@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,14 +10,15 @@ from typing import Any
 
 from slurm_ltgf.core.lease import LeaseRules
 from slurm_ltgf.core.order import Rules
-from slurm_ltgf.sim.policies.base import Base, Policy
+from slurm_ltgf.sim.policies.base import PASS_S, Base, Policy
 from slurm_ltgf.sim.policies.fifo import Fifo
 from slurm_ltgf.sim.policies.gandiva_fair import GandivaFair
 from slurm_ltgf.sim.policies.las_2d import Las2d
-from slurm_ltgf.sim.policies.ltgf import Ltgf, LtgfLease
+from slurm_ltgf.sim.policies.ltgf import Ltgf, LtgfLease, Terms
 from slurm_ltgf.sim.policies.slurm_fairtree import SlurmFairTree
-from slurm_ltgf.sim.policies.spec import CAP, Key, duration, number, parse, split
+from slurm_ltgf.sim.policies.spec import CAP, Key, choice, duration, number, parse, split
 from slurm_ltgf.sim.policies.srtf import Srtf
+from slurm_ltgf.sim.policies.stage2 import TIES
 from slurm_ltgf.sim.policies.themis import Themis
 
 __all__ = ["POLICIES", "Policy", "Site", "make", "split"]
@@ -56,29 +58,28 @@ def _fair_tree(site: Site, given: Values) -> SlurmFairTree:
     return SlurmFairTree(site.weights, **{names[key]: value for key, value in given.items()})
 
 
-def _ltgf(site: Site, given: Values) -> Ltgf:
-    return Ltgf(
-        site.weights,
-        site.gpus,
+def _terms(site: Site, given: Values) -> Terms:
+    return Terms(
         window_s=given.get("window", site.window_s),
-        rules=_rules(site, given),
-    )
-
-
-def _ltgf_lease(site: Site, given: Values) -> LtgfLease:
-    return LtgfLease(
-        site.weights,
-        site.gpus,
-        window_s=given.get("window", site.window_s),
-        rules=_rules(site, given),
-        lease_rules=site.lease_rules,
+        half_life_s=given.get("half_life", math.inf),
+        key=given.get("key", "credit"),
+        tie=given.get("order", "rho"),
+        rules=_with(site.rules, given, lease="lease_s", floor="floor", starvation="starvation_s"),
+        lease_rules=_with(
+            site.lease_rules,
+            given,
+            margin="margin",
+            overhead="overhead",
+            restarts="max_restarts",
+            min_run="min_run_s",
+        ),
         cost_s=site.cost_s,
+        pass_s=given.get("pass", PASS_S),
     )
 
 
-def _rules(site: Site, given: Values) -> Rules:
-    names = {"lease": "lease_s", "floor": "floor", "starvation": "starvation_s"}
-    return replace(site.rules, **{names[key]: given[key] for key in names if key in given})
+def _with(rules: Any, given: Values, **names: str) -> Any:
+    return replace(rules, **{names[key]: given[key] for key in names if key in given})
 
 
 def _las_2d(site: Site, given: Values) -> Las2d:
@@ -94,10 +95,20 @@ def _quantum(given: Values) -> dict[str, Any]:
 _LEASE = duration("lease")
 _FAIR_TREE = (duration("half_life", endless="none"), duration("period"))
 _LTGF = (
+    choice("key", "credit", "share"),
     duration("window", endless="infinite"),
+    duration("half_life", endless="none"),
     _LEASE,
     number("floor"),
     duration("starvation", least_s=0, endless="never"),
+    choice("order", *TIES),
+)
+_LEASES = (
+    duration("pass"),
+    number("margin"),
+    number("overhead", least=0.001),
+    number("restarts"),
+    duration("min_run", least_s=0),
 )
 _KINDS = {
     "fifo-static": _Kind(lambda site, given: Fifo(), cap=1),
@@ -111,8 +122,11 @@ _KINDS = {
     "gandiva-fair": _Kind(
         lambda site, given: GandivaFair(site.weights, **_quantum(given)), (_LEASE,)
     ),
-    "ltgf": _Kind(_ltgf, _LTGF),
-    "ltgf-lease": _Kind(_ltgf_lease, _LTGF),
+    "ltgf": _Kind(lambda site, given: Ltgf(site.weights, site.gpus, _terms(site, given)), _LTGF),
+    "ltgf-lease": _Kind(
+        lambda site, given: LtgfLease(site.weights, site.gpus, _terms(site, given)),
+        (*_LTGF, *_LEASES),
+    ),
 }
 _KEYS = {name: (*kind.keys, CAP) for name, kind in _KINDS.items()}
 

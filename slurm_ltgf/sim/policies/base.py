@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from slurm_ltgf.sim.cluster import Cluster
@@ -168,3 +168,12 @@ class Base:
     def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """Nobody yields."""
         return ()
+
+    def quota_without(self, out: Iterable[Job]) -> Quota | None:
+        """Quotas as if these jobs had given their GPUs back; None: there are none."""
+        if self.limits is None:
+            return None
+        quota = Quota(self.limits, self.held)
+        for job in out:
+            quota.gives(job)
+        return quota

@@ -2,69 +2,108 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from slurm_ltgf.core.book import Book
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
 from slurm_ltgf.core.model import PendingJob
-from slurm_ltgf.core.order import Rules, turns
+from slurm_ltgf.core.order import Rules, Standing, turns
 from slurm_ltgf.sim.cluster import Cluster
-from slurm_ltgf.sim.explain import turn_reason
-from slurm_ltgf.sim.policies.base import Base
+from slurm_ltgf.sim.policies.base import PASS_S, Base
+from slurm_ltgf.sim.policies.stage2 import Indices, TenantQueue
 from slurm_ltgf.sim.workload import Job
 
 
-class Ltgf(Base):
-    """Lowest start tag first, by the key "credit"; jobs run to their end.
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How LTGF is set.
 
-    Inside a tenant jobs go by the time they came: those that never ran have job index 0, and those
-    that were moved come back behind them.
+    window_s, half_life_s: what of the past counts; either may be inf. key: "credit" or "share".
+    tie: what decides between jobs of one tenant with equal rho, of stage2.TIES. rules, lease_rules:
+    of core. cost_s: what a move costs, as leases are told. pass_s: leases end at multiples of it.
     """
+
+    window_s: float = 86400
+    half_life_s: float = math.inf
+    key: str = "credit"
+    tie: str = "rho"
+    rules: Rules = field(default_factory=Rules)
+    lease_rules: LeaseRules = field(default_factory=LeaseRules)
+    cost_s: float = 25
+    pass_s: int = PASS_S
+
+
+class Ltgf(Base):
+    """Lowest start tag first; jobs run to their end."""
 
     name = "ltgf"
 
-    def __init__(
-        self,
-        weights: Mapping[str, float],
-        gpus: int,
-        *,
-        window_s: float,
-        rules: Rules,
-    ) -> None:
+    def __init__(self, weights: Mapping[str, float], gpus: int, terms: Terms) -> None:
         super().__init__()
-        self._book = Book(weights, capacity_gpus=gpus, window_s=window_s, lease_s=rules.lease_s)
-        self._rules = rules
-        self._waiting: dict[str, dict[int, PendingJob]] = {name: {} for name in weights}
+        self._terms = terms
+        self._rules = terms.rules
+        self._book = Book(
+            weights,
+            capacity_gpus=gpus,
+            window_s=terms.window_s,
+            half_life_s=terms.half_life_s,
+            lease_s=terms.rules.lease_s,
+            key=terms.key,
+        )
+        quotas = self._book.quotas
+        self._indices = {name: Indices(quotas[name]) for name in weights}
+        self._waiting = {
+            name: TenantQueue(terms.tie, terms.rules.starvation_s, self._indices[name])
+            for name in weights
+        }
         self._jobs: dict[int, Job] = {}
 
     def arrived(self, job: Job, now: int) -> None:
-        """To the end of its tenant's queue."""
+        """To its place in its tenant's queue."""
         self._jobs[job.job_id] = job
-        self._waiting[job.tenant][job.job_id] = PendingJob(
-            job.job_id, job.tenant, job.gpus, submit=job.submit, eligible=now
-        )
+        self._book.wait(job.tenant, job.gpus, now)
+        self._indices[job.tenant].arrived(job, now)
+        record = PendingJob(job.job_id, job.tenant, job.gpus, submit=job.submit, eligible=now)
+        self._waiting[job.tenant].add(job, record)
 
     def started(self, job: Job, now: int) -> None:
         """Its lease begins."""
         super().started(job, now)
-        del self._waiting[job.tenant][job.job_id]
+        self._waiting[job.tenant].remove(job)
         self._book.start(job.job_id, job.tenant, job.gpus, now, job.limit_s)
 
     def ended(self, job: Job, now: int) -> None:
         """What is left of its lease is given back."""
         super().ended(job, now)
         self._book.stop(job.job_id, job.tenant, job.gpus, now)
+        self._indices[job.tenant].ended(now)
         del self._jobs[job.job_id]
 
     def queue(self, now: int, closed: Collection[str]) -> Iterator[Job]:
         """By start tag."""
-        queues = {name: jobs.values() for name, jobs in self._waiting.items() if jobs}
-        standings = {name: self._book.standing(name, now) for name in queues}
+        queues = {
+            name: _open(name, waiting.in_order(now), closed)
+            for name, waiting in self._waiting.items()
+            if waiting
+        }
+        standings = self._standings(queues, now)
         for turn in turns(queues, standings, rules=self._rules, now=now):
-            if self.said is not None:
-                own = standings[turn.job.tenant]
-                self.said[turn.job.job_id] = turn_reason(turn, own, self._rules.lease_s)
             yield self._jobs[turn.job.job_id]
+
+    def _standings(self, names: Collection[str], now: int) -> dict[str, Standing]:
+        return {name: self._book.standing(name, now) for name in names}
+
+
+def _open(
+    tenant: str, records: Iterator[PendingJob], closed: Collection[str]
+) -> Iterator[PendingJob]:
+    """A tenant's jobs until it is closed."""
+    for record in records:
+        if tenant in closed:
+            return
+        yield record
 
 
 class LtgfLease(Ltgf):
@@ -72,50 +111,40 @@ class LtgfLease(Ltgf):
 
     name = "ltgf-lease"
 
-    def __init__(
-        self,
-        weights: Mapping[str, float],
-        gpus: int,
-        *,
-        window_s: float,
-        rules: Rules,
-        lease_rules: LeaseRules,
-        cost_s: float,
-    ) -> None:
-        super().__init__(weights, gpus, window_s=window_s, rules=rules)
-        self.lease_s = int(rules.lease_s)
-        self._lease_rules = lease_rules
-        self._cost_s = cost_s
+    def __init__(self, weights: Mapping[str, float], gpus: int, terms: Terms) -> None:
+        super().__init__(weights, gpus, terms)
+        self.lease_s = int(terms.rules.lease_s)
+        self.pass_s = terms.pass_s
 
     def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """By the verdicts of core.lease, against the jobs that come next in the order."""
-        free_gpus = room.free_gpus
-        pending = self._next_to_go(sum(job.gpus for job in over) + free_gpus, now)
-        names = {job.tenant for job in over} | {job.tenant for job in pending}
+        gpus = room.free_gpus + sum(job.gpus for job in over)
+        pending = self._next_to_go(gpus, over, now)
+        if not pending:
+            return ()
         found = verdicts(
             [self._leased(job, now) for job in over],
             pending,
-            {name: self._book.standing(name, now) for name in names},
+            self._standings({job.tenant for job in over} | {job.tenant for job in pending}, now),
             pool_of={job.job_id: "" for job in pending},
-            free_gpus={"": float(free_gpus)},
+            free_gpus={"": float(room.free_gpus)},
             rules=self._rules,
-            lease_rules=self._lease_rules,
+            lease_rules=self._terms.lease_rules,
             now=now,
         )
-        if self.said is not None:
-            self.said.update((verdict.job_id, verdict.reason) for verdict in found)
         return {verdict.job_id for verdict in found if verdict.action is Action.YIELD}
 
-    def _next_to_go(self, gpus: float, now: int) -> list[PendingJob]:
+    def _next_to_go(self, gpus: float, over: Sequence[Job], now: int) -> list[PendingJob]:
         """The first waiting jobs that together ask for no more GPUs than could be had."""
-        queues = {name: jobs.values() for name, jobs in self._waiting.items() if jobs}
-        standings = {name: self._book.standing(name, now) for name in queues}
+        quota = self.quota_without(over)
         chosen: list[PendingJob] = []
-        for turn in turns(queues, standings, rules=self._rules, now=now):
-            gpus -= turn.job.gpus
+        for job in self.queue(now, () if quota is None else quota.closed):
+            if quota is not None and not quota.admits(job):
+                continue
+            gpus -= job.gpus
             if gpus < 0:
                 break
-            chosen.append(turn.job)
+            chosen.append(self._waiting[job.tenant].record(job))
         return chosen
 
     def _leased(self, job: Job, now: int) -> Leased:
@@ -126,5 +155,5 @@ class LtgfLease(Ltgf):
             submit=job.submit,
             ran_s=now - (job.start if job.start is not None else now),
             restarts=job.moves,
-            cost_s=self._cost_s,
+            cost_s=self._terms.cost_s,
         )

@@ -93,7 +93,7 @@ class Preemptive(Base):
     ) -> tuple[list[Job], list[Job]]:
         """Waiting jobs that would be served if those over had given their GPUs back; the latter
         that would not, those seen first in order."""
-        quota = self._quota(over)
+        quota = self.quota_without(over)
         unseen = {job.job_id: job for job in over}
         free = free_gpus + sum(job.gpus for job in over)
         winners: list[Job] = []
@@ -113,20 +113,11 @@ class Preemptive(Base):
                 winners.append(job)
         return winners, [*losers, *unseen.values()]
 
-    def _quota(self, over: Sequence[Job]) -> Quota | None:
-        """Quotas as if the jobs had given their GPUs back."""
-        if self.limits is None:
-            return None
-        quota = Quota(self.limits, self.held)
-        for job in over:
-            quota.gives(job)
-        return quota
-
     def _needed(
         self, winners: Sequence[Job], losers: Sequence[Job], room: Cluster
     ) -> Collection[int]:
         """Ids of the losers whose nodes or quota the winners take; tried out, then undone."""
-        quota = self._quota(losers)
+        quota = self.quota_without(losers)
         taken = []
         for job in losers:
             room.give(job.nodes, job)
