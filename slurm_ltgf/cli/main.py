@@ -23,6 +23,7 @@ COMMANDS = {
     "tick": ("tick", "One pass: sync, order, write SiteFactors."),
     "daemon": ("daemon", "A pass every few seconds, for ever."),
     "simulate": ("simulate", "What other policies would do with a trace."),
+    "replay": ("replay", "What other policies would have done with this site's history."),
 }
 
 

@@ -56,7 +56,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         start = options.moment(given["starttime"], now()) or end - 30 * 86400
         click.echo(dump_command(start, end))
         return
-    report = _from_file(app, given) if given["from_file"] else _live(app, given)
+    report = from_file(app, given) if given["from_file"] else _live(app, given)
     _show(report, as_json=given["json_"])
 
 
@@ -78,7 +78,8 @@ def _live(app: App, given: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _from_file(app: App, given: dict[str, Any]) -> dict[str, Any]:
+def from_file(app: App, given: dict[str, Any]) -> dict[str, Any]:
+    """Read the dump `given["from_file"]` into the ledger; what to report of it."""
     from slurm_ltgf.service.past import remember_accounts
     from slurm_ltgf.slurm.dump import read_dump
 
