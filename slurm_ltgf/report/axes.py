@@ -119,7 +119,7 @@ def scale_over(values: Iterable[float], axis: Axis, start: float, end: float) ->
     high = high if axis.high is None else axis.high
     if axis.log:
         low = max(low, high * 1e-12, 1e-300)
-    if not high > low:
+    if not high - low > max(1e-12 * abs(low), 1e-12 * abs(high), 1e-200):
         high = low * 2 if axis.log else low + max(abs(low) * 1e-6, 1.0)
     if end < start and axis.kind == "number" and not axis.log and axis.high is None:
         step = nice_step((high - low) / max(int((start - end) / 52), 1))

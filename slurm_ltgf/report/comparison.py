@@ -63,6 +63,7 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
             Measure("utilisation", "GPUs busy", each(percent), HIGH),
             Measure("preemptions", "Preemptions", each(number)),
             Measure("overhead_gpu_s", "Lost to moving jobs, GPU-hours", each(gpu_hours)),
+            Measure("failed_gpu_s", "Held by runs that failed, GPU-hours", each(gpu_hours), None),
             Measure("unfinished", "Jobs unfinished", each(number)),
             Measure("wall_s", "Time to simulate", durations, None),
         ),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from slurm_ltgf.report import charts
 from slurm_ltgf.report.axes import Axis, finite
 from slurm_ltgf.report.series import Mark, Series
 from slurm_ltgf.report.svg import COLOURS
-from slurm_ltgf.report.words import known, number
+from slurm_ltgf.report.words import elapsed, known, number
 
 #: Tenants with a colour of their own; the others are summed up in grey.
 OWN_COLOURS = COLOURS - 1
@@ -20,6 +21,8 @@ TIME = Axis("time since the trace began", "seconds")
 RHO = Axis("rho", low=0, high=2)
 WORST = Axis("lowest rho", low=0, high=1.2)
 SIZE = (620, 280)
+#: A chart of all policies ends so many times later than half of them do.
+LONGER = 1.25
 #: Key of the quantiles, title, note, axis, marks.
 DISTRIBUTIONS: tuple[tuple[str, str, str, Axis, tuple[Mark, ...]], ...] = (
     ("jct_s", "Completion time", "further left is sooner", Axis(kind="seconds", log=True), ()),
@@ -64,6 +67,9 @@ def over_time(policies: Sequence[Mapping[str, Any]], gpus: Any) -> list[Figure]:
     if not timed:
         return []
     grid = sorted({t for _, policy in timed for t in times(policy)})
+    end = LONGER * median(times(policy)[-1] for _, policy in timed)
+    cut = f"; {elapsed(grid[-1])} in all, here the first {elapsed(end)}" if grid[-1] > end else ""
+    grid = [t for t in grid if t <= end or not cut]
     worst = [
         Series(policy["policy"], _on(grid, policy, _across(policy, "rho", min)), i)
         for i, policy in timed
@@ -75,7 +81,7 @@ def over_time(policies: Sequence[Mapping[str, Any]], gpus: Any) -> list[Figure]:
     return [
         Figure(
             "The tenant that is worst off",
-            "lowest rho of all tenants; below the line somebody gets too little",
+            f"lowest rho of all tenants; below the line somebody gets too little{cut}",
             charts.line_chart(
                 grid,
                 worst,
@@ -88,7 +94,7 @@ def over_time(policies: Sequence[Mapping[str, Any]], gpus: Any) -> list[Figure]:
         ),
         Figure(
             "GPUs in use",
-            "all tenants together",
+            f"all tenants together{cut}",
             charts.line_chart(
                 grid,
                 busy,
@@ -146,7 +152,7 @@ def tenant_charts(
         ),
         Figure(
             "Did each get what it was due?",
-            "rho over the window before; below the line a tenant got too little",
+            "rho over the 24 hours before; below the line a tenant got too little",
             charts.line_chart(
                 times(policy),
                 lines,

@@ -6,6 +6,7 @@ template escapes all text, and a Content-Security-Policy forbids all but inline 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,11 +25,20 @@ from slurm_ltgf.report.policy_charts import (
     times,
 )
 from slurm_ltgf.report.svg import COLOURS, colour_class
-from slurm_ltgf.report.words import clean, durations, fixed, gpu_hours, known, number
+from slurm_ltgf.report.words import (
+    clean,
+    durations,
+    fixed,
+    gpu_hours,
+    known,
+    number,
+    percent,
+    trimmed,
+)
 
 Columns = Mapping[str, comparison.Say]
 TENANT: Columns = {
-    "weight": each(number),
+    "weight": each(trimmed),
     "quota_gpus": each(number),
     "attained_gpu_s": each(gpu_hours),
     "rho": each(fixed),
@@ -43,6 +53,7 @@ BY_SIZE: Columns = {
     "mean_wait_s": durations,
     "p99_wait_s": durations,
     "rho_p5": each(fixed),
+    "jobs_below_095": each(percent),
 }
 MOST_REASONS = 30
 
@@ -86,6 +97,7 @@ def _view(result: dict[str, Any]) -> dict[str, Any]:
         ],
         "headline": comparison.headline(policies),
         "alone": comparison.alone(policies[0]) if len(policies) == 1 else "",
+        "oracle": any(re.split("[: ]", policy["policy"])[0] == "srtf" for policy in policies),
         "glances": [
             (title, hint, charts.bars(rows, title=title))
             for title, hint, rows in comparison.glances(policies)
@@ -97,6 +109,7 @@ def _view(result: dict[str, Any]) -> dict[str, Any]:
         "linked": max(len(policies), COLOURS),
         "folded": sum(colour is None for colour in colours.values()),
         "own_colours": OWN_COLOURS,
+        "notes": result["notes"],
         "skipped": _skipped(result),
     }
 
@@ -136,7 +149,7 @@ def _skipped(result: Mapping[str, Any]) -> dict[str, Any]:
     counts = Counter(row["reason"] for row in rows)
     first: dict[str, Any] = {}
     for row in rows:
-        first.setdefault(row["reason"], row.get("line"))
+        first.setdefault(row["reason"], row.get("line") or row.get("source"))
     reasons = [(reason, n, first[reason]) for reason, n in counts.most_common(MOST_REASONS)]
     total = result.get("skipped_total")
     return {
@@ -148,17 +161,31 @@ def _skipped(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(result: Any) -> dict[str, Any]:
-    """The result, if it has the form that it must have."""
+    """The result, if it has the form that it must have, with what failed among its notes."""
     policies = result.get("policies") if isinstance(result, dict) else None
     if not isinstance(policies, list) or not all(isinstance(p, dict) for p in policies):
         raise InputError("not a result of `ltgf simulate --json`: it has no list of policies")
-    if not policies:
-        raise InputError("the result has no policy: nothing to show")
-    for policy in policies:
-        if not isinstance(policy.get("policy"), str):
-            raise InputError("not a result of `ltgf simulate --json`: a policy has no name")
-    known_meta = {"trace": "", "jobs": None, "version": "", "command": ""}
-    return {**result, "meta": known_meta | (result.get("meta") or {})}
+    if not all(isinstance(policy.get("policy"), str) for policy in policies):
+        raise InputError("not a result of `ltgf simulate --json`: a policy has no name")
+    named = [policy | {"policy": _name(policy)} for policy in policies]
+    done = [policy for policy in named if policy.get("error") is None]
+    failed = [f"{p['policy']} failed: {p['error']}" for p in named if p.get("error") is not None]
+    if not done:
+        raise InputError(failed[0] if failed else "the result has no policy: nothing to show")
+    left = [
+        f"{p['policy']}: {number(p['left_out'])} jobs are left out, no nodes have what they ask for"
+        for p in done
+        if p.get("left_out")
+    ]
+    meta = {"trace": "", "jobs": None, "version": "", "command": ""} | (result.get("meta") or {})
+    notes = [*(result.get("notes") or []), *left, *failed]
+    return {**result, "meta": meta, "policies": done, "notes": notes}
+
+
+def _name(policy: Mapping[str, Any]) -> str:
+    """The policy's name and, in a sweep, the values that tell it from others."""
+    values = (policy.get("values") or {}).items()
+    return " ".join([policy["policy"], *(f"{key}={value}" for key, value in values)])
 
 
 def _check_series(policy: Mapping[str, Any]) -> None:

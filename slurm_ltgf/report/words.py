@@ -64,6 +64,16 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{amount:,.{min(decimals, 6)}f}"
 
 
+def trimmed(value: Any) -> str:
+    """A number with at most three decimals, as few as it takes.
+
+    >>> trimmed(0.5), trimmed(1200), trimmed(1 / 3)
+    ('0.5', '1,200', '0.333')
+    """
+    amount = known(value)
+    return DASH if amount is None else f"{amount:,.3f}".rstrip("0").rstrip(".")
+
+
 def fixed(value: Any, decimals: int = 3) -> str:
     """A number with so many decimals."""
     amount = known(value)
@@ -88,10 +98,17 @@ def duration(value: Any) -> str:
 def durations(values: Sequence[Any]) -> list[str]:
     """Seconds in the one unit, with the decimals, that suit their median: easy to compare.
 
+    Values too far apart for one unit are each said in their own.
+
     >>> durations([3600, 7200, 9000, None])
     ['1.00 h', '2.00 h', '2.50 h', '–']
+    >>> durations([30, 7200, 864000])
+    ['30 s', '2.00 h', '10.0 d']
     """
     there = [s for s in map(known, values) if s is not None]
+    sizes = [abs(s) for s in there if s]
+    if sizes and max(sizes) > 100 * min(sizes):
+        return [duration(value) for value in values]
     middle = median(there) if there else 0
     size, unit, _ = next(u for u in UNITS if abs(middle) >= u[2])
     whole = unit == "s" and (middle >= 10 or all(s == int(s) for s in there))

@@ -300,12 +300,44 @@ def test_the_worst_off_tenant_and_the_gpus_in_use_are_those_of_each_moment():
 
 def test_policies_with_other_times_meet_on_one_axis():
     given = two()
-    given["policies"][0]["series"] = {"times_s": [0, 3600, 7200], "rho": {"x": [0.5, 0.6, 0.7]}}
-    given["policies"][1]["series"] = {"times_s": [0, 3000], "rho": {"x": [0.8, 0.9]}}
+    hours = [3600 * n for n in range(11)]
+    rho = [0.5 + n / 100 for n in range(11)]
+    given["policies"][0]["series"] = {"times_s": hours, "rho": {"x": rho}}
+    given["policies"][1]["series"] = {"times_s": [0, 9 * 3600], "rho": {"x": [0.8, 0.9]}}
     worst, _ = over_time(given["policies"], 8)
-    assert "<title>50 min\na  0.500\nb  0.900</title>" in worst.svg
-    assert "<title>1 h\na  0.600\nb  –</title>" in worst.svg
-    assert "<title>2 h\na  0.700\nb  –</title>" in worst.svg
+    assert "<title>1 h\na  0.510\nb  0.800</title>" in worst.svg
+    assert "<title>9 h\na  0.590\nb  0.900</title>" in worst.svg
+    assert "<title>10 h\na  0.600\nb  –</title>" in worst.svg
+
+
+def test_one_policy_that_takes_far_longer_does_not_squeeze_the_others():
+    given = made_up(tenants=2, hours=100, policies=("fifo", "ltgf"))
+    slow = made_up(tenants=2, hours=400, policies=("fifo-static",))
+    figures = over_time(given["policies"] + slow["policies"], 8)
+    # half of all end at 99 h: shown until 1.25 times that
+    assert all(f.note.endswith("; 16 d 15 h in all, here the first 5 d 3 h") for f in figures)
+    assert "<title>5 d 2 h\nfifo  –\n" in figures[0].svg
+    assert "in all" not in over_time(given["policies"], 8)[0].note
+
+
+def test_a_sweep_names_its_values_and_what_failed():
+    given = two(values={"lease": 300, "gpus": 8}, left_out=3)
+    given["policies"].append({"policy": "c", "values": {"gpus": 1}, "error": "too small"})
+    given["notes"] = ["node types <b> were guessed"]
+    said = Reader(simulation_page(given)).text
+    assert "2 policies" in said
+    assert "b lease=300 gpus=8: 3 jobs are left out, no nodes have what they ask for" in said
+    assert "c gpus=1 failed: too small" in said
+    assert "node types <b> were guessed" in said
+    with pytest.raises(InputError, match="c gpus=1 failed: too small"):
+        simulation_page(given | {"policies": given["policies"][2:]})
+
+
+def test_an_oracle_is_called_one():
+    given = two()
+    given["policies"][1]["policy"] = "srtf:cap=1"
+    assert "srtf is told every run time in advance" in Reader(simulation_page(given)).text
+    assert "srtf is told" not in simulation_page(two())
 
 
 def test_skipped_rows_are_counted_by_reason():
