@@ -145,7 +145,7 @@ def _arrival(submit: int, start: int, origin: int, *, ran: bool) -> int:
     """When it arrives: running ones at 0, ones that waited already right after them."""
     if ran:
         return 0
-    return max(submit - origin, min(1, start - origin))
+    return submit - origin if submit >= origin else min(1, start - origin)
 
 
 def _left(past: Past, spent: int, attempts: int) -> int:
