@@ -30,12 +30,14 @@ class Backfill:
 
     interval_s: how often (Slurm's bf_interval); between, jobs start strictly in order. 0: whenever
     something happens. depth: jobs that are looked at behind the first that does not fit (Slurm's
-    bf_max_job_test).
+    bf_max_job_test). whole_nodes: a reservation keeps its nodes to itself, not only the GPUs that
+    its job will use: the plan of Slurm's sched/backfill knows nodes and nothing smaller.
     """
 
     kind: Kind = "easy"
     interval_s: int = 0
     depth: int = 500
+    whole_nodes: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what means nothing."""
@@ -84,20 +86,28 @@ def plan(rules: Backfill, cluster: Cluster, held: Callable[[], Iterable[Held]], 
     if rules.interval_s and now % rules.interval_s:
         return Easy(cluster, held, now, depth=0)
     if rules.kind == "conservative":
-        return Conservative(cluster, held, now, depth=rules.depth)
-    return Easy(cluster, held, now, depth=rules.depth if rules.kind == "easy" else 0)
+        return Conservative(cluster, held, now, rules)
+    depth = rules.depth if rules.kind == "easy" else 0
+    return Easy(cluster, held, now, depth=depth, whole_nodes=rules.whole_nodes)
 
 
 class Easy:
     """Jobs in order, and up to `depth` behind the first that does not fit, if it is not delayed."""
 
     def __init__(
-        self, cluster: Cluster, held: Callable[[], Iterable[Held]], now: int, *, depth: int
+        self,
+        cluster: Cluster,
+        held: Callable[[], Iterable[Held]],
+        now: int,
+        *,
+        depth: int,
+        whole_nodes: bool = False,
     ) -> None:
         self._cluster = cluster
         self._held = held
         self._now = now
         self._depth = depth
+        self._whole_nodes = whole_nodes
         self._tried = 0
         self.head: Job | None = None
         self._reserved_at: int | None = None
@@ -136,6 +146,8 @@ class Easy:
             self._reserved_at, nodes, self._spare = reservation(
                 self._cluster, self._held(), job, self._now
             )
+            if self._whole_nodes:
+                self._spare = dict.fromkeys(self._spare, 0)
             return Attempt("reserved", nodes, self._reserved_at)
         return Attempt("barred" if late and self._find(job, late=False) else "no room")
 
@@ -152,11 +164,11 @@ class Conservative:
     """Every job gets a reservation, up to `depth` of those that cannot start now."""
 
     def __init__(
-        self, cluster: Cluster, held: Callable[[], Iterable[Held]], now: int, *, depth: int
+        self, cluster: Cluster, held: Callable[[], Iterable[Held]], now: int, rules: Backfill
     ) -> None:
-        self._profile = Profile(cluster, held(), now)
+        self._profile = Profile(cluster, held(), now, whole_nodes=rules.whole_nodes)
         self._now = now
-        self._depth = depth
+        self._depth = rules.depth
         self._passed = 0
 
     @property
@@ -213,7 +225,10 @@ class Profile:
     Rows of `_free` are times: from _times[k] to _times[k + 1] so much is free of every resource.
     """
 
-    def __init__(self, cluster: Cluster, held: Iterable[Held], now: int) -> None:
+    def __init__(
+        self, cluster: Cluster, held: Iterable[Held], now: int, *, whole_nodes: bool = False
+    ) -> None:
+        self._whole_nodes = whole_nodes
         self._scratch = cluster.copy()
         self._times = [now]
         self._rows = [cluster.state()]
@@ -252,6 +267,8 @@ class Profile:
         taken = self._scratch.parts(nodes, ask)
         for k in range(first, after):
             self._rows[k] = self._rows[k] - taken
+            if self._whole_nodes and begin > self._times[0]:
+                self._rows[k][0, [node for node, _ in nodes]] = 0
 
     def _cut(self, time: int) -> int:
         """The index of the row that begins at a time; made where there is none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -22,10 +23,15 @@ from slurm_ltgf.sim.workload import Hold, Job, Workload
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds that a job holds its GPUs without working, each time it is moved."""
+    """Seconds that GPUs are held without work.
+
+    checkpoint_s, restore_s: by a job, each time it is moved. epilog_s: by nobody, from the end of
+    each run until Slurm can give its GPUs to another (COMPLETING, Epilog, its own delay).
+    """
 
     checkpoint_s: int = 5
     restore_s: int = 20
+    epilog_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,7 @@ class _World:
         self._releases: list[tuple[int, int, int]] = []  # (time, job id, since) ends and yields
         self._leases: list[tuple[int, int, int]] = []
         self._by_limit: list[_ByLimit] = []
+        self._epilogs: deque[_ByLimit] = deque()
         self._by_shortest: list[tuple[int, int]] = []  # (limit, job id) of those that wait
         self._standing: Plan | None = None  # of the last instant at which GPUs were given back
         self._seen: list[Decision] | None = None
@@ -123,6 +130,8 @@ class _World:
         times = [self._releases[0][0]] if self._releases else []
         if self._arrived < len(self.jobs):
             times.append(self.jobs[self._arrived].submit)
+        if self._epilogs and self._waiting:
+            times.append(self._epilogs[0][0])
         if not times:
             return None
         if self._waiting:
@@ -158,7 +167,7 @@ class _World:
 
     def _release(self) -> bool:
         """Take GPUs back from whoever ends now; whether somebody did."""
-        released = False
+        released = self._clean()
         while self._releases and self._releases[0][0] <= self.now:
             _, job_id, since = heapq.heappop(self._releases)
             grip = self._grips.get(job_id)
@@ -169,7 +178,7 @@ class _World:
             released = True
             del self._grips[job_id]
             del self._by_limit[bisect_left(self._by_limit, (grip.until, job_id, since))]
-            self._cluster.give(grip.job.nodes, grip.job)
+            self._vacate(grip)
             self._policy.ended(grip.job, self.now)
             if grip.yields_at is not None:
                 self._again(grip.job, Hold(grip.since, self.now))
@@ -181,6 +190,26 @@ class _World:
             else:
                 grip.job.left_s, grip.job.end = 0, self.now
         return released
+
+    def _vacate(self, grip: _Grip) -> None:
+        """Give the GPUs of a run that is over back, or let its epilog hold them."""
+        job, until = grip.job, self.now + self._costs.epilog_s
+        if until == self.now:
+            self._cluster.give(job.nodes, job)
+            return
+        entry = (until, job.job_id, grip.since, Held(until, job.nodes, job))
+        insort(self._by_limit, entry)
+        self._epilogs.append(entry)
+
+    def _clean(self) -> bool:
+        """Take GPUs back from epilogs that end now; whether any does."""
+        ended = False
+        while self._epilogs and self._epilogs[0][0] <= self.now:
+            *key, held = self._epilogs.popleft()
+            del self._by_limit[bisect_left(self._by_limit, tuple(key))]
+            self._cluster.give(held.nodes, held.ask)
+            ended = True
+        return ended
 
     def _again(self, job: Job, held: Hold) -> None:
         job.runs.append(held)

@@ -4,7 +4,7 @@ import pytest
 
 from slurm_ltgf.sim.backfill import Backfill
 from slurm_ltgf.sim.cluster import Cluster, NodeType
-from slurm_ltgf.sim.engine import simulate
+from slurm_ltgf.sim.engine import Costs, simulate
 from slurm_ltgf.sim.explain import Decision
 from slurm_ltgf.sim.metrics import measures, runs_of
 from slurm_ltgf.sim.policies.fifo import Fifo
@@ -126,6 +126,50 @@ def test_depth_limits_how_far_backfill_looks():
     jobs = [job(1, 6, 100), job(2, 8, 50), job(3, 4, 1), job(4, 2, 1)]
     assert starts(jobs, NodeType(1, 8), backfill=Backfill(depth=1))[4] == 150
     assert starts(jobs, NodeType(1, 8), backfill=Backfill(depth=2))[4] == 0
+
+
+def test_a_reservation_may_keep_whole_nodes():
+    """2 waits for node 0 until 100: 3, which is longer, may have its two spare GPUs, or wait."""
+    jobs = [job(1, 6, 100), job(2, 6, 50), job(3, 2, 101)]
+    for kind in ("easy", "conservative"):
+        found = starts(jobs, NodeType(1, 8), backfill=Backfill(kind, whole_nodes=False))
+        assert found == {1: 0, 2: 100, 3: 0}
+        found = starts(jobs, NodeType(1, 8), backfill=Backfill(kind, whole_nodes=True))
+        assert found == {1: 0, 2: 100, 3: 100}
+    # what ends before the reservation begins may run all the same
+    jobs[2] = job(3, 2, 100)
+    for kind in ("easy", "conservative"):
+        assert starts(jobs, NodeType(1, 8), backfill=Backfill(kind, whole_nodes=True))[3] == 0
+
+
+@pytest.mark.parametrize("kind", ["easy", "conservative"])
+def test_an_epilog_holds_the_gpus_of_a_run_that_is_over(kind):
+    """1 ends at 100, its epilog at 103: 3 fits in before, but its own epilog lasts until 106."""
+    jobs = [job(1, 6, 100), job(2, 8, 50), job(3, 2, 2, submit=101), job(4, 2, 4, submit=101)]
+    outcome = simulate(
+        workload(jobs),
+        Cluster([NodeType(1, 8)]),
+        Fifo(),
+        costs=Costs(epilog_s=3),
+        backfill=Backfill(kind),
+    )
+    found = [(j.start, j.end) for j in outcome.jobs]
+    assert found == [(0, 100), (106, 156), (101, 103), (159, 163)]
+    # nobody waits for the last epilog, and no tenant pays for any
+    assert (outcome.horizon, outcome.overhead_gpu_s) == (163, 0)
+
+
+def test_failed_and_last_runs_have_an_epilog_too():
+    """1 fails after 10 s and must wait for its own epilog: 2, of the other node, does not."""
+    jobs = [job(1, 8, 100, lost_s=(10,)), job(2, 8, 5), job(3, 8, 5, submit=1)]
+    outcome = simulate(
+        workload(jobs), Cluster([NodeType(2, 8)]), Fifo(), costs=Costs(0, 0, epilog_s=4)
+    )
+    assert [(j.start, j.nodes) for j in outcome.jobs] == [
+        (14, ((0, 8),)),
+        (0, ((1, 8),)),
+        (9, ((1, 8),)),
+    ]
 
 
 @pytest.mark.parametrize("wrong", [{"kind": "firstfit"}, {"interval_s": -1}, {"depth": -1}])
