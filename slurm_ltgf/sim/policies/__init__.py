@@ -54,7 +54,7 @@ class _Kind:
 
 
 def _fair_tree(site: Site, given: Values) -> SlurmFairTree:
-    names = {"half_life": "half_life_s", "period": "calc_period_s"}
+    names = {"half_life": "half_life_s", "period": "calc_period_s", "age": "weight_age"}
     return SlurmFairTree(site.weights, **{names[key]: value for key, value in given.items()})
 
 
@@ -114,7 +114,7 @@ _KINDS = {
     "fifo-static": _Kind(lambda site, given: Fifo(), cap=1),
     "fifo": _Kind(lambda site, given: Fifo()),
     "slurm-fairtree": _Kind(
-        _fair_tree, (duration("half_life", endless="none"), duration("period"))
+        _fair_tree, (duration("half_life", endless="none"), duration("period"), number("age"))
     ),
     "srtf": _Kind(lambda site, given: Srtf(**_quantum(given)), (_LEASE,)),
     "las-2d": _Kind(_las_2d, (_LEASE, number("threshold"), number("knob", none="none"))),
@@ -138,7 +138,7 @@ def make(spec: str, site: Site) -> Policy:
         UsageError: an unknown name, key or value.
     """
     name, canonical, given = parse(spec, _KEYS)
-    cap = given.pop("cap", None) or _KINDS[name].cap
+    cap = given.pop("cap", _KINDS[name].cap)
     policy = _KINDS[name].make(site, given)
     policy.name = canonical
     if cap is not None and cap != float("inf"):

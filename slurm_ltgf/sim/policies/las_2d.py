@@ -96,6 +96,11 @@ class Las2d(KeyedPreemptive):
         self._promote(now)
         return super().contest(over, now)
 
+    def reason(self, job: Job, now: int) -> str:
+        """Its queue."""
+        own = self._service[job.job_id]
+        return f"queue {own.queue + 1} since {own.entered} s, attained {job.gpus * own.ran_s} GPU-s"
+
     def _promote(self, now: int) -> None:
         """Jobs that have waited long enough go to the end of the first queue."""
         while self._promotions and self._promotions[0][0] <= now:

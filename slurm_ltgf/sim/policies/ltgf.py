@@ -11,6 +11,7 @@ from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing, turns
 from slurm_ltgf.sim.cluster import Cluster
+from slurm_ltgf.sim.explain import turn_reason
 from slurm_ltgf.sim.policies.base import PASS_S, Base
 from slurm_ltgf.sim.policies.stage2 import Indices, TenantQueue
 from slurm_ltgf.sim.workload import Job
@@ -90,6 +91,9 @@ class Ltgf(Base):
         }
         standings = self._standings(queues, now)
         for turn in turns(queues, standings, rules=self._rules, now=now):
+            if self.said is not None:
+                own = standings[turn.job.tenant]
+                self.said[turn.job.job_id] = turn_reason(turn, own, self._rules.lease_s)
             yield self._jobs[turn.job.job_id]
 
     def _standings(self, names: Collection[str], now: int) -> dict[str, Standing]:
@@ -132,6 +136,8 @@ class LtgfLease(Ltgf):
             lease_rules=self._terms.lease_rules,
             now=now,
         )
+        if self.said is not None:
+            self.said.update((verdict.job_id, verdict.reason) for verdict in found)
         return {verdict.job_id for verdict in found if verdict.action is Action.YIELD}
 
     def _next_to_go(self, gpus: float, over: Sequence[Job], now: int) -> list[PendingJob]:

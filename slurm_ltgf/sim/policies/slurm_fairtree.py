@@ -2,8 +2,10 @@
 
     usage      GPU-seconds, halved every half_life_s, brought up to date every calc_period_s
     LF = S / U  share over usage (both normalised among siblings), infinite where usage is 0
-    fairshare  rank of the account by LF over the number of accounts (1 for the first)
+    fairshare  rank of the account by LF over the number of accounts (1 for the first); tied
+               accounts all have the first's
     priority   weight_fairshare · fairshare + weight_age · min(age / max_age_s, 1)
+               age since the job came, the last time it did
 
 Source: slurm.conf(5) PriorityDecayHalfLife, PriorityCalcPeriod, PriorityMaxAge; fair_tree.shtml.
 GPU-seconds are the usage as if TRESBillingWeights were GRES/gpu=1 alone.
@@ -44,23 +46,24 @@ class SlurmFairTree(Base):
         self._usage = dict.fromkeys(weights, 0.0)
         self._fairshare = dict.fromkeys(weights, 1.0)
         self._calculated = 0
-        self._waiting: dict[str, dict[int, Job]] = {name: {} for name in weights}
+        self._waiting: dict[str, dict[int, tuple[int, Job]]] = {name: {} for name in weights}
 
     def arrived(self, job: Job, now: int) -> None:
         """To the end of its account's queue: age alone tells jobs of one account apart."""
         self._calculate(now)
-        self._waiting[job.tenant][job.job_id] = job
+        self._waiting[job.tenant][job.job_id] = (now, job)
 
     def started(self, job: Job, now: int) -> None:
         """The account holds more."""
         self._calculate(now)
         del self._waiting[job.tenant][job.job_id]
+        self._usage[job.tenant] -= job.gpus * (now - self._calculated)  # it held none till now
         super().started(job, now)
 
     def ended(self, job: Job, now: int) -> None:
         """The account holds less."""
         self._calculate(now)
-        self._charge(job, now)
+        self._usage[job.tenant] += job.gpus * (now - self._calculated)  # as slurmctld, at once
         super().ended(job, now)
 
     def queue(self, now: int, closed: Collection[str]) -> Iterator[Job]:
@@ -77,14 +80,9 @@ class SlurmFairTree(Base):
     def _of(self, tenant: str, now: int) -> Iterator[tuple[tuple[float, int, int], Job]]:
         weight_fairshare, weight_age, max_age_s = self._points
         base = weight_fairshare * self._fairshare[tenant]
-        for job in self._waiting[tenant].values():
-            age = min((self._calculated - job.submit) / max_age_s, 1.0)
-            yield (-(base + weight_age * max(age, 0.0)), job.submit, job.job_id), job
-
-    def _charge(self, job: Job, now: int) -> None:
-        """A job that ends between two calculations is charged to its end, as slurmctld does."""
-        begun = job.start if job.start is not None else now
-        self._usage[job.tenant] += job.gpus * max(now - max(begun, self._calculated), 0)
+        for since, job in self._waiting[tenant].values():
+            age = min((self._calculated - since) / max_age_s, 1.0)
+            yield (-(base + weight_age * max(age, 0.0)), since, job.job_id), job
 
     def _calculate(self, now: int) -> None:
         """Bring usage and fairshare up to the last multiple of the period."""
@@ -92,22 +90,28 @@ class SlurmFairTree(Base):
         if until <= self._calculated:
             return
         span = until - self._calculated
-        rate = math.log(2) / self._half_life_s
-        kept = math.exp(-rate * span)
+        kept, counted = math.exp2(-span / self._half_life_s), float(span)
+        if kept < 1:
+            counted = (1 - kept) * self._half_life_s / math.log(2)
         for name, held in self.held.items():
-            self._usage[name] = self._usage[name] * kept + held * (1 - kept) / rate
+            self._usage[name] = self._usage[name] * kept + held * counted
         self._calculated = until
         self._rank()
 
     def _rank(self) -> None:
         shares, used = sum(self._weights.values()) or 1.0, sum(self._usage.values())
         level = {
-            name: math.inf
-            if self._usage[name] <= 0
-            else (weight / shares) / (self._usage[name] / used)
+            name: _level_fs(weight / shares, self._usage[name], used)
             for name, weight in self._weights.items()
         }
         ordered = sorted(level, key=lambda name: (-level[name], name))
         n = len(ordered)
         rank = {level[name]: (n - i) / n for i, name in reversed(list(enumerate(ordered)))}
         self._fairshare = {name: rank[level[name]] for name in ordered}  # tied: the first's
+
+
+def _level_fs(share: float, usage: float, of: float) -> float:
+    """LF = S / U, 0 .. inf; 0 for an account without a share."""
+    if share <= 0:
+        return 0.0
+    return share / (usage / of) if usage > 0 else math.inf

@@ -41,7 +41,7 @@ def duration(name: str, *, least_s: int = 1, endless: str = "") -> Key:
         name,
         f"a duration of {least_s} s or more like 900, 15min, 24h, 7d{also}",
         read,
-        lambda value: endless if math.isinf(value) else shown(value),
+        lambda value: endless if math.isinf(value) else shown(value) if value else "0",
     )
 
 
@@ -69,7 +69,7 @@ def choice(name: str, *words: str) -> Key:
 
 
 #: Quota-keeping, which every policy knows.
-CAP = number("cap", none="none")
+CAP = number("cap", least=0.01, none="none")
 
 
 def parse(spec: str, keys_of: Mapping[str, tuple[Key, ...]]) -> tuple[str, str, dict[str, Any]]:
@@ -81,12 +81,12 @@ def parse(spec: str, keys_of: Mapping[str, tuple[Key, ...]]) -> tuple[str, str, 
     Raises:
         UsageError: an unknown name or key, or a wrong value; says what there is.
     """
-    name, _, rest = spec.partition(":")
+    name, has_options, rest = spec.partition(":")
     if name not in keys_of:
         raise UsageError(f"policy {name!r}: no such policy; there are {', '.join(keys_of)}")
     keys = {key.name: key for key in keys_of[name]}
     given: dict[str, Any] = {}
-    for part in rest.split(",") if rest else []:
+    for part in rest.split(",") if has_options else []:
         word, is_pair, text = part.partition("=")
         if word not in keys or not is_pair:
             there = ", ".join(f"{key}=" for key in keys)

@@ -24,3 +24,7 @@ class Srtf(KeyedPreemptive):
         """Seconds of work left, then age."""
         worked = 0 if job.start is None else now - job.start
         return (max(job.left_s - worked, 0), job.submit, job.job_id)
+
+    def reason(self, job: Job, now: int) -> str:
+        """What is left of it."""
+        return f"{job.left_s} s of work left"

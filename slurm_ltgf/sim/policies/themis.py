@@ -21,11 +21,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
+from slurm_ltgf.core.model import FloatArray
 from slurm_ltgf.sim.policies.queues import Preemptive
 from slurm_ltgf.sim.workload import Job
 
 #: Rows of the table of waiting jobs.
-_AGE_0, _LEFT, _RUN, _SIZE, _SEEN, _ID = range(6)
+_SUBMIT, _LEFT, _RUN, _SIZE, _SEEN, _ID = range(6)
 
 
 class Themis(Preemptive):
@@ -86,14 +87,23 @@ class Themis(Preemptive):
         seen = self._seen_at[job.job_id]
         return (job.submit, left, max(job.run_s, 1), job.gpus, seen, job.job_id)
 
-    def _by_rho(self, table: np.ndarray, jobs: Sequence[Job], now: int) -> Iterator[Job]:
+    def reason(self, job: Job, now: int) -> str:
+        """Its rho."""
+        row = self._place.get(job.job_id)
+        return "" if row is None else f"rho {self._rho(self._table[:, row : row + 1], now)[0]:.4g}"
+
+    def _by_rho(self, table: FloatArray, jobs: Sequence[Job], now: int) -> Iterator[Job]:
+        rho = self._rho(table, now)
+        for row in np.lexsort((table[_ID], table[_SUBMIT], -rho)).tolist():
+            yield jobs[row]
+
+    def _rho(self, table: FloatArray, now: int) -> FloatArray:
         self._count(now)
-        age = now - table[_AGE_0]
+        age = now - table[_SUBMIT]
         present = np.where(age > 0, (self._seen - table[_SEEN]) / np.maximum(age, 1), self._present)
         alone = table[_RUN] * np.maximum(table[_SIZE] * present / self._gpus, 1.0)
-        rho = (age + table[_LEFT]) / alone
-        for row in np.lexsort((table[_ID], table[_AGE_0], -rho)).tolist():
-            yield jobs[row]
+        rho: FloatArray = (age + table[_LEFT]) / alone
+        return rho
 
     def _count(self, now: int) -> None:
         self._seen += self._present * (now - self._now)
