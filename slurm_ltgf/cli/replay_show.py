@@ -84,7 +84,9 @@ def sentences(
             say = render.number(4)
             short, before = (say(row["tenant_mean_shortfall"]) for row in (own, was))
             parts.append(f"tenants' mean shortfall is {short}, was {before}")
-        parts.append(f"{own['preemptions']} preemptions, were {was['preemptions']}")
+        for key, title in (("preemptions", "preemptions"), ("unfinished", "jobs unfinished")):
+            if own[key] or was[key]:
+                parts.append(f"{own[key]} {title}, were {was[key]}")
         found += ["; ".join(parts), *_most_changed(own["policy"], number, tenants)]
     return found
 

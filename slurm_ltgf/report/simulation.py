@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm_ltgf.errors import InputError
-from slurm_ltgf.report import charts, comparison
+from slurm_ltgf.report import charts, comparison, replay
 from slurm_ltgf.report.comparison import each
 from slurm_ltgf.report.policy_charts import (
     FAIR,
@@ -91,6 +91,7 @@ def _view(result: dict[str, Any]) -> dict[str, Any]:
     return {
         "meta": result["meta"],
         "gpus": result.get("gpus"),
+        "replay": replay.view(result),
         "policies": [
             {"name": policy["policy"], "colour": colour_class(i)}
             for i, policy in enumerate(policies)

@@ -395,5 +395,7 @@ def test_files_are_written_and_hostile_names_do_no_harm(ltgf, dump, tmp_path):
     assert "\x1b" not in out
     page = (tmp_path / "out.html").read_text()
     assert "<script" not in page
+    assert page.index("For whom what would have changed") < page.index("The policies compared")
+    assert "People would have acted differently" in page
     assert "\x1b" not in page
     assert json.loads((tmp_path / "out.json").read_text())["replay"]["tenants"]
