@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 
-from slurm_ltgf.sim.cluster import Cluster
+from slurm_ltgf.sim.cluster import Cluster, Nodes
 from slurm_ltgf.sim.policies.base import Base, Quota
 from slurm_ltgf.sim.workload import Job
 
@@ -71,8 +71,9 @@ class Preemptive(Base):
     """Jobs whose quantum is over compete with the waiting ones; losers yield if that helps one.
 
     The quantum ends for all that have run one at the same time, so that large jobs can be made room
-    for. Who wins is decided by counting GPUs; a loser yields only where a winner was found nodes
-    that need its own (or its tenant's quota). Nobody yields for a job that would not fit then.
+    for. Who wins is decided by counting GPUs; then winners are given nodes: those of losers, or, if
+    these are none that fit, of jobs that come after the winner, which may go on elsewhere. Nobody
+    yields but whose nodes (or tenant's quota) a winner needs, nor for a job that does not fit then.
     """
 
     def __init__(self, *, lease_s: int) -> None:
@@ -84,61 +85,108 @@ class Preemptive(Base):
         raise NotImplementedError
 
     def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
-        """The losers whose GPUs a winner can use."""
-        winners, losers = self._decided(over, room.free_gpus, now)
-        return self._needed(winners, losers, room) if winners and losers else ()
+        """Those whose GPUs a winner can use."""
+        served, losers = self._decided(over, room.free_gpus, now)
+        if all(job.start is not None for job in served):
+            return ()
+        trial = _Trial(room)
+        yielding = self._needed(served, losers, trial)
+        trial.undo()
+        return yielding
 
     def _decided(
         self, over: Sequence[Job], free_gpus: int, now: int
     ) -> tuple[list[Job], list[Job]]:
-        """Waiting jobs that would be served if those over had given their GPUs back; the latter
-        that would not, those seen first in order."""
+        """In order those that would be served if all over had given their GPUs back; and the rest
+        of these."""
         quota = self.quota_without(over)
         unseen = {job.job_id: job for job in over}
         free = free_gpus + sum(job.gpus for job in over)
-        winners: list[Job] = []
+        served: list[Job] = []
         losers: list[Job] = []
         passed = 0
         for job in self.contest(over, now):
             if not free or passed > CONTEST_DEPTH:
                 break
             is_over = unseen.pop(job.job_id, None) is not None
-            if job.gpus > free or not _let_in(quota, job, runs=is_over):
+            if job.gpus <= free and _let_in(quota, job, runs=is_over):
+                free -= job.gpus
+                served.append(job)
+            else:
                 passed += 1
-                if is_over:
-                    losers.append(job)
-                continue
-            free -= job.gpus
-            if not is_over:
-                winners.append(job)
-        return winners, [*losers, *unseen.values()]
+                losers += [job] if is_over else []
+        return served, [*losers, *unseen.values()]
 
     def _needed(
-        self, winners: Sequence[Job], losers: Sequence[Job], room: Cluster
+        self, served: Sequence[Job], losers: Sequence[Job], trial: _Trial
     ) -> Collection[int]:
-        """Ids of the losers whose nodes or quota the winners take; tried out, then undone."""
+        """Ids of those whose nodes or quota the winners take."""
         quota = self.quota_without(losers)
-        taken = []
         for job in losers:
-            room.give(job.nodes, job)
-        for job in winners:
-            nodes = room.find(job) if _let_in(quota, job) else None
-            if nodes is not None:
-                room.take(nodes, job)
-                taken.append((nodes, job))
-        yielding = set()
-        for job in losers if taken else ():
-            is_free = all(room.free[node] >= gpus for node, gpus in job.nodes)
-            if is_free and _let_in(quota, job, runs=True):
-                room.take(job.nodes, job)
-                taken.append((job.nodes, job))
-            else:
-                yielding.add(job.job_id)
-        for nodes, job in taken:
-            room.give(nodes, job)
+            trial.give(job)
+        moved: set[int] = set()
+        too_many = 1 << 60  # GPUs for which there was no room even without those that come after
+        kept = [job for job in served if job.start is not None]
+        for i, job in enumerate(served):
+            if job.start is not None or not _let_in(quota, job):
+                continue
+            if trial.put(job) or job.gpus >= too_many:
+                continue
+            after = {other.job_id for other in served[i + 1 :]}
+            later = [other for other in kept if other.job_id in after]
+            for other in later:
+                trial.give(other)
+            too_many = too_many if trial.put(job) else job.gpus
+            moved |= {other.job_id for other in later if not trial.put_back(other)}
+            kept = [other for other in kept if other.job_id not in moved]
+        if not trial.placed:
+            return ()
         for job in losers:
-            room.take(job.nodes, job)
-        return yielding
+            if not (trial.is_free(job) and _let_in(quota, job, runs=True)):
+                moved.add(job.job_id)
+        return moved
+
+
+class _Trial:
+    """What would be if; undone at the end."""
+
+    def __init__(self, room: Cluster) -> None:
+        self.placed = 0
+        self._room = room
+        self._done: list[tuple[bool, Nodes, Job]] = []
+
+    def give(self, job: Job) -> None:
+        """A running job gives its nodes back."""
+        self._room.give(job.nodes, job)
+        self._done.append((True, job.nodes, job))
+
+    def put(self, job: Job) -> bool:
+        """Place a waiting job, if it fits."""
+        nodes = self._room.find(job)
+        if nodes is not None:
+            self._take(nodes, job)
+            self.placed += 1
+        return nodes is not None
+
+    def put_back(self, job: Job) -> bool:
+        """Leave a running job on its nodes, if nobody took them."""
+        is_free = self.is_free(job)
+        if is_free:
+            self._take(job.nodes, job)
+        return is_free
+
+    def is_free(self, job: Job) -> bool:
+        """Whether nobody took a running job's nodes."""
+        return all(self._room.free[node] >= gpus for node, gpus in job.nodes)
+
+    def undo(self) -> None:
+        """The cluster as it was."""
+        for gave, nodes, job in reversed(self._done):
+            (self._room.take if gave else self._room.give)(nodes, job)
+
+    def _take(self, nodes: Nodes, job: Job) -> None:
+        self._room.take(nodes, job)
+        self._done.append((False, nodes, job))
 
 
 def _let_in(quota: Quota | None, job: Job, *, runs: bool = False) -> bool:
