@@ -65,7 +65,10 @@ TENANTS = (
     Column("mean_jct_s", "Mean JCT", render.duration),
 )
 #: Options that change how a result is computed or shown, not what it is.
-PRESENTATION = ("jobs", "output", "json_", "csv_", "by_tenant", "wide")
+PRESENTATION = (
+    *("jobs", "slurm", "slurm_partition", "slurm_time", "slurm_folder"),
+    *("output", "json_", "csv_", "by_tenant", "wide"),
+)
 SUFFIXES = (".html", ".json", ".csv", ".md")
 
 
@@ -154,8 +157,12 @@ def as_csv(result: Result, *, by_tenant: bool = False) -> str:
     return text.getvalue()
 
 
-def as_json(result: Result) -> str:
-    """The whole result; no NaN."""
+def as_json(result: Result, *, by_tenant: bool = False) -> str:
+    """The whole result, of a sweep its numbers and, if asked for, its tenants; no NaN."""
+    if "sweep" in result:
+        left = {"by_size", "series", "quantiles", *(() if by_tenant else ("tenants",))}
+        rows_ = [{k: v for k, v in row.items() if k not in left} for row in result["policies"]]
+        result = result | {"policies": rows_}
     return json.dumps(result, indent=2, allow_nan=False) + "\n"
 
 
@@ -195,7 +202,7 @@ def write(path: str, result: Result, *, wide: bool, by_tenant: bool) -> None:
 
         text = simulation_page(result)
     elif suffix == ".json":
-        text = as_json(result)
+        text = as_json(result, by_tenant=by_tenant)
     elif suffix == ".csv":
         text = as_csv(result, by_tenant=by_tenant)
     else:
@@ -261,7 +268,7 @@ def _told(error: Exception | None) -> str:
 
 def _words(ctx: click.Context) -> list[str]:
     """The command line that gives the same result, without what only changes how it is shown."""
-    words = ["ltgf", "simulate"]
+    words = ["ltgf", ctx.info_name or "simulate"]
     for param in ctx.command.params:
         given = ctx.params.get(param.name or "")
         source = ctx.get_parameter_source(param.name or "")

@@ -47,7 +47,7 @@ def command(ctx: click.Context, /, trace: str | None, **given: Any) -> int:
         raise UsageError("--slurm is for sweeps: add --sweep KEY=A,B,..")
     result = _result(ctx, base, policies, given)
     if given["json_"]:
-        click.echo(results.as_json(result), nl=False)
+        click.echo(results.as_json(result, by_tenant=given["by_tenant"]), nl=False)
     elif given["csv_"]:
         click.echo(results.as_csv(result, by_tenant=given["by_tenant"]), nl=False)
     else:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
+import math
 import multiprocessing
 import os
 import signal
@@ -19,14 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_ltgf.errors import LtgfError, SlurmRefused, UsageError
+from slurm_ltgf.errors import LtgfError, SlurmRefused, SlurmUnavailable, UsageError
 from slurm_ltgf.sim.experiment import Experiment, Loaded, Source, run
 from slurm_ltgf.sim.metrics import Measures
+from slurm_ltgf.slurm import run as slurm
 
 #: Tasks of a Slurm job array at most: sites' MaxArraySize is 1001 unless set.
 MAX_TASKS = 500
-#: Seconds between two looks at the results of a job array.
-POLL_S = 0.5
+#: Seconds between two looks at the results of a job array, and at the queue.
+POLL_S, QUEUE_S = 0.5, 10
+#: A task that has left the queue for so long without a result is lost: sacct has no word on one
+#: that was cancelled before it began; a result may be seen late on a shared file system.
+LOST_S = 60
+_NAME = "ltgf-sweep"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -108,7 +115,8 @@ def run_on_slurm(experiments: Sequence[Experiment], array: Array) -> Iterator[Do
     Interrupted, it cancels the array.
 
     Raises:
-        UsageError: submitit is not installed, or a trace is standard input.
+        UsageError: submitit is not installed, a trace is standard input, or the folder cannot be.
+        SlurmUnavailable: Slurm's commands are not here.
         SlurmRefused: the array was not accepted.
     """
     if any(experiment.source.path == "-" for experiment in experiments):
@@ -117,15 +125,16 @@ def run_on_slurm(experiments: Sequence[Experiment], array: Array) -> Iterator[Do
     tasks = min(MAX_TASKS, len(numbered))
     jobs = _submit([numbered[task::tasks] for task in range(tasks)], array)
     waiting = dict(zip(jobs, [numbered[task::tasks] for task in range(tasks)], strict=True))
+    queue = _Queue()
     try:
         while waiting:
-            for job in [job for job in waiting if job.done()]:
+            for job in [job for job in waiting if job.done() or queue.has_lost(job.job_id)]:
                 yield from _results(job, [number for number, _ in waiting.pop(job)])
             if waiting:
                 time.sleep(POLL_S)
     except BaseException:
-        for job in waiting:
-            job.cancel(check=False)
+        for array_id in {job.job_id.partition("_")[0] for job in waiting}:
+            type(jobs[0])(array.folder, array_id).cancel(check=False)
         raise
 
 
@@ -134,9 +143,15 @@ def _submit(parts: Sequence[Any], array: Array) -> list[Any]:
         import submitit
     except ImportError as exc:
         raise UsageError("--slurm needs submitit: pip install 'slurm-ltgf[sweep]'") from exc
-    executor = submitit.SlurmExecutor(folder=array.folder)
+    try:
+        array.folder.mkdir(parents=True, exist_ok=True)
+        executor = submitit.SlurmExecutor(folder=array.folder, max_num_timeout=0)
+    except OSError as exc:
+        raise UsageError(f"--slurm-folder {array.folder}: {exc.strerror}") from exc
+    except RuntimeError as exc:
+        raise SlurmUnavailable("--slurm: Slurm's srun is not on PATH") from exc
     executor.update_parameters(
-        job_name="ltgf-sweep",
+        job_name=_NAME,
         array_parallelism=len(parts),
         cpus_per_task=1,
         ntasks_per_node=1,
@@ -144,8 +159,9 @@ def _submit(parts: Sequence[Any], array: Array) -> list[Any]:
         **({"time": array.minutes} if array.minutes else {}),
     )
     try:
-        jobs: list[Any] = executor.map_array(_task, parts)
-    except (submitit.core.utils.FailedJobError, OSError) as exc:
+        with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words are in the error
+            jobs: list[Any] = executor.map_array(_task, parts)
+    except submitit.core.utils.FailedJobError as exc:
         told = " ".join(str(exc).split())
         raise SlurmRefused(f"--slurm: the job array was not accepted: {told}") from exc
     return jobs
@@ -155,13 +171,44 @@ def _task(part: Sequence[tuple[int, Experiment]]) -> list[Done]:
     return [_one(number, experiment) for number, experiment in part]
 
 
+class _Queue:
+    """Which tasks Slurm has in its queue, as far as it answers."""
+
+    def __init__(self) -> None:
+        self._looked = -math.inf
+        self._there: set[str] | None = None
+        self._gone: dict[str, float] = {}
+
+    def has_lost(self, job_id: str) -> bool:
+        """Whether a task has been out of the queue for long."""
+        now = time.monotonic()
+        if now - self._looked > QUEUE_S:
+            self._looked, self._there = now, _queued()
+        if self._there is None or job_id in self._there:
+            self._gone.pop(job_id, None)
+            return False
+        return now - self._gone.setdefault(job_id, now) > LOST_S
+
+
+def _queued() -> set[str] | None:
+    """Ids of tasks in the queue; None: Slurm does not answer now."""
+    try:
+        return set(slurm.run(["squeue", "-h", "-r", "-n", _NAME, "-o", "%i"]).split())
+    except LtgfError:
+        return None
+
+
 def _results(job: Any, numbers: Sequence[int]) -> list[Done]:
     """What a task of the array left; if it left nothing, why, for each of its experiments."""
     try:
-        found: list[Done] = job.results()[0]
+        found: list[Done] = job.results()[0] if job.paths.result_pickle.exists() else []
+        if not found:
+            raise FileNotFoundError(job.paths.result_pickle)
     except Exception as exc:  # whatever became of the job, the others go on
-        told = str(exc).strip().splitlines() or [type(exc).__name__]
-        lost = LtgfError(f"Slurm job {job.job_id}: {told[0]}; see {job.paths.stderr}")
+        lost = LtgfError(
+            f"Slurm job {job.job_id} left no result: cancelled, out of time or memory? "
+            f"sacct has it as {job.state}; see {job.paths.stderr} ({type(exc).__name__})"
+        )
         return [Done(number, None, lost, 0.0) for number in numbers]
     return found
 

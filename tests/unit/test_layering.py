@@ -15,7 +15,7 @@ ARROWS = {
     "store": {"core.model", "core.duration", "errors"},
     "service": {"core", "slurm", "store", "errors"},
     "daemon": {"service", "errors"},
-    "sim": {"core", "slurm.dump", "store.ledger", "errors"},
+    "sim": {"core", "slurm.dump", "slurm.run", "store.ledger", "errors"},
     "report": {"core", "errors"},
     "cli": {"service", "daemon", "sim", "report", "core", "slurm", "store", "errors"},
 }
