@@ -82,7 +82,7 @@ def read(ledger: Ledger, config: Config, given: dict[str, Any]) -> Replayed:
         history.on(machine.nodes),
         machine,
         strangers | weights,
-        (*machine.notes, *_notes(answer, given)),
+        (*machine.notes, *_notes(answer)),
         ledger.skipped(),
         ledger.skipped_total(),
     )
@@ -97,11 +97,14 @@ def _known(answer: Answer) -> Window:
     return Window(max(answer.window.start, first), answer.window.end + 1)
 
 
-def _notes(answer: Answer, given: dict[str, Any]) -> Iterator[str]:
-    if given["from_file"] and not given["weights"]:
-        yield "a dump tells no shares: all tenants weigh alike; --weights a=3,b=1 says otherwise"
-    if answer.measurement.settled.odd:
-        yield f"{answer.measurement.settled.odd} records are suspect: `ltgf fairness` names them"
+def _notes(answer: Answer) -> Iterator[str]:
+    """What there is to know of the history, but for its capacity, which is not from there alone."""
+    odd = answer.measurement.settled.odd
+    for text in answer.notes:
+        if not text.startswith("capacity") and not text.endswith("see suspects"):
+            yield text
+    if odd:
+        yield f"{odd} records are suspect: `ltgf fairness` names them"
 
 
 def _node_size(runs: Runs, jobs: Sequence[Past | Skipped]) -> int:
