@@ -130,14 +130,15 @@ class _World:
         times = [self._releases[0][0]] if self._releases else []
         if self._arrived < len(self.jobs):
             times.append(self.jobs[self._arrived].submit)
+        if self._policy.tick_s and (self._waiting or self._grips):
+            times.append(self.now - self.now % self._policy.tick_s + self._policy.tick_s)
         if self._epilogs and self._waiting:
             times.append(self._epilogs[0][0])
         if not times:
             return None
         if self._waiting:
-            for period_s in (self._policy.period_s, self._backfill.interval_s):
-                if period_s:
-                    times.append(self.now - self.now % period_s + period_s)
+            periods = (self._policy.period_s, self._backfill.interval_s)
+            times += [self.now - self.now % each + each for each in periods if each]
             if self._leases:
                 times.append(max(self._leases[0][0], self.now + 1))
         return min(times)
@@ -156,12 +157,26 @@ class _World:
             self._arrived += 1
         if has_news:
             self._standing = None
-        if (has_news or first < self._arrived) and self._waiting and self._cluster.free_gpus:
+        if self._policy.tick_s:
+            self._tick(self._policy.tick_s)
+        elif (has_news or first < self._arrived) and self._waiting and self._cluster.free_gpus:
             self._start(self.jobs[first : self._arrived])
         if self._waiting:
             self._end_leases()
         if self._seen and self.observer is not None:
             self.observer.decided(now, self._seen)
+
+    def _tick(self, tick_s: int) -> None:
+        """Let a policy that decides at multiples of its tick stop jobs, then start others."""
+        if self.now % tick_s:
+            return
+        for job_id, lost_s in self._policy.evicted(self.now).items():
+            grip = self._grips[job_id]
+            self._tell(grip.job, "yielded", grip.job.nodes, self._checkpoint(grip, lost_s))
+        self._release()
+        if self._waiting and self._cluster.free_gpus:
+            self._standing = None
+            self._start([])
 
     # --- ends and yields --------------------------------------------------------------------------
 
@@ -239,9 +254,9 @@ class _World:
             else:
                 self._tell(job, "kept", job.nodes, self._grant_lease(job, grip.since))
 
-    def _checkpoint(self, grip: _Grip) -> int:
+    def _checkpoint(self, grip: _Grip, lost_s: int = 0) -> int:
         """Begin to checkpoint a job; when it gives its GPUs back."""
-        worked = max(self.now - grip.works_from, 0)
+        worked = max(self.now - grip.works_from - lost_s, 0)
         grip.job.left_s = max(grip.job.left_s - worked, 1)
         grip.yields_at = self.now + self._costs.checkpoint_s
         self.overhead_gpu_s += grip.job.gpus * self._costs.checkpoint_s

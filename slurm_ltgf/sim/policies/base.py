@@ -19,6 +19,8 @@ class Policy(Protocol):
     name: its canonical spec. period_s: also to be asked this often while jobs wait, None: only when
     something happened. lease_s: running jobs are asked about again after so long; None: they run to
     their end. pass_s: leases end at multiples of this; where it is lease_s they end together.
+    tick_s: it decides at multiples of this, whether jobs wait or not, and never between; None: as
+    things happen.
     """
 
     @property
@@ -35,6 +37,10 @@ class Policy(Protocol):
 
     @property
     def pass_s(self) -> int:
+        """See above."""
+
+    @property
+    def tick_s(self) -> int | None:
         """See above."""
 
     @property
@@ -58,6 +64,9 @@ class Policy(Protocol):
 
         room: the cluster as it is; whoever tries something on it leaves it as it was.
         """
+
+    def evicted(self, now: int) -> Mapping[int, int]:
+        """At a tick: ids of running jobs that stop now, and the seconds of work each loses."""
 
 
 class Quota:
@@ -116,6 +125,7 @@ class Base:
     period_s: int | None = None
     lease_s: int | None = None
     pass_s: int = PASS_S
+    tick_s: int | None = None
     limits: Mapping[str, float] | None = None
     said: dict[int, str] | None = None
 
@@ -168,6 +178,10 @@ class Base:
     def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """Nobody yields."""
         return ()
+
+    def evicted(self, now: int) -> Mapping[int, int]:
+        """Nobody is stopped."""
+        return {}
 
     def quota_without(self, out: Iterable[Job]) -> Quota | None:
         """Quotas as if these jobs had given their GPUs back; None: there are none."""
