@@ -116,14 +116,15 @@ def show(result: Result, *, wide: bool, by_tenant: bool) -> None:
 
 def notes(result: Result) -> list[str]:
     """Sentences on what the table does not tell: jobs without end, rows left out, failures."""
-    said = [
-        f"{render.clean(row['policy'])}: {row['unfinished']} jobs had not ended at the horizon"
+    cut = [
+        f"{render.clean(_label(row))} {row['unfinished']}"
         for row in result["policies"]
         if row.get("unfinished")
     ]
+    said = [f"jobs that had not ended at the horizon: {', '.join(cut)}"] if cut else []
     said += [
-        f"{render.clean(' '.join(f'{k}={v}' for k, v in row['values'].items()))}: "
-        f"{row['left_out']} jobs are left out, no nodes have what they ask for"
+        f"{render.clean(_label(row))}: {row['left_out']} jobs are left out, no nodes have what "
+        "they ask for"
         for row in result["policies"]
         if row.get("left_out")
     ]
@@ -138,6 +139,11 @@ def notes(result: Result) -> list[str]:
     if failed(result):
         said.append(f"failed: {failed(result)} of {len(result['policies'])} combinations")
     return said
+
+
+def _label(row: Row) -> str:
+    """A row's policy with what is swept."""
+    return " ".join([row["policy"], *(f"{k}={v}" for k, v in row.get("values", {}).items())])
 
 
 def as_csv(result: Result, *, by_tenant: bool = False) -> str:

@@ -113,7 +113,9 @@ def _with_terms(spec: str, given: dict[str, Any]) -> str:
     for key in ("lease", "window"):
         if given[key] and name.startswith("ltgf"):
             spec = with_default(spec, key, given[key])
-    return with_default(spec, "cap", given["cap"]) if given["cap"] else spec
+    if given["cap"] and name != "fifo-static":  # which is nothing but a cap of 1
+        spec = with_default(spec, "cap", given["cap"])
+    return spec
 
 
 def _weights(text: str | None) -> dict[str, float]:

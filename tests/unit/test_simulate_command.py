@@ -62,7 +62,8 @@ def without_times(result):
         (["--policy", "fifo;ltgf"], ["fifo", "ltgf"]),
         (["--policy", "fifo,ltgf,ltgf:lease=60", "--lease", "2h", "--window", "7d"],
          ["fifo", "ltgf:window=7d,lease=2h", "ltgf:window=7d,lease=1min"]),
-        (["--policy", "fifo,fifo:cap=2", "--cap", "1.5"], ["fifo:cap=1.5", "fifo:cap=2"]),
+        (["--policy", "fifo,fifo:cap=2,fifo-static", "--cap", "1.5"],
+         ["fifo:cap=1.5", "fifo:cap=2", "fifo-static"]),
     ],
     ids=["names", "repeated", "keys", "semicolon", "terms of ltgf", "cap of all"],
 )  # fmt: skip
@@ -98,7 +99,7 @@ def test_backfill_is_what_was_asked_for(capsys, hole, backfill, waits):
 
 def test_the_horizon_may_be_a_duration_and_what_has_not_ended_is_told(capsys, hole):
     assert run(["simulate", hole, "--gpus", "8", "--policy", "fifo", "--horizon", "2min"]) == 0
-    assert "fifo: 2 jobs had not ended at the horizon" in capsys.readouterr().out
+    assert "jobs that had not ended at the horizon: fifo 2\n" in capsys.readouterr().out
 
 
 def test_jobs_that_no_nodes_could_run_are_left_out_and_named(capsys, hole):
