@@ -269,10 +269,12 @@ class _World:
         """Start what can start now. new: jobs that came just now.
 
         While no GPU is given back, those that could not start still cannot: only the new ones are
-        tried, unless the order has another head than the job with the reservation.
+        tried, unless the order has another head than the job with the reservation; or somebody
+        looks on, who wants to see all of them.
         """
         if (
             self._standing is not None
+            and self._seen is None
             and self._policy.is_open
             and self._standing.head is next(self._policy.candidates(self.now), None)
         ):

@@ -14,9 +14,12 @@ import pytest
 
 from slurm_ltgf.cli.main import run
 from slurm_ltgf.cli.results import as_markdown
-from slurm_ltgf.sim.cluster import NodeType
+from slurm_ltgf.sim.cluster import Cluster, NodeType
+from slurm_ltgf.sim.engine import simulate
 from slurm_ltgf.sim.experiment import Experiment, Source, explain
 from slurm_ltgf.sim.explain import Decision
+from slurm_ltgf.sim.policies import Site, make
+from slurm_ltgf.sim.traces.generated import generated
 
 HEADER = "job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval\n"
 #: (tenant, GPUs, submit, seconds): job 2 is reserved at 100, job 3 ends by then.
@@ -241,6 +244,38 @@ def test_the_decisions_of_an_instant_are_those_of_the_scenario(hole):
     second, third = moments(hole, "fifo", [101, 1])
     assert (second.asked, second.at, second.rows[0].job_id) == (1, 100, 2)
     assert (third.asked, third.at, third.rows[0].job_id) == (101, 150, 4)
+
+
+def test_all_that_wait_are_shown_also_those_that_were_tried_before(tmp_path):
+    """At 30 only job 5 is new; 2 still has its reservation, 3 is still barred."""
+    jobs = [("a", 6, 0, 100), ("a", 8, 0, 50), ("b", 2, 0, 101), ("a", 8, 1, 5), ("b", 1, 30, 9)]
+    (moment,) = moments(trace(tmp_path / "t.csv", jobs), "fifo", [20])
+    assert [(row.job_id, row.action) for row in moment.rows] == [
+        (2, "reserved"),
+        (3, "barred"),
+        (4, "no room"),
+        (5, "backfilled"),
+    ]
+
+
+class Everywhere:
+    """An observer of all instants."""
+
+    def wants(self, now):
+        return True
+
+    def decided(self, now, rows):
+        assert rows
+
+
+@pytest.mark.parametrize("policy", ["fifo", "slurm-fairtree", "las-2d", "ltgf", "ltgf-lease"])
+def test_looking_on_changes_nothing(policy):
+    work, weights = generated(jobs=400, tenants=4, gpus=16, load=1.2)
+    seen, unseen = (
+        simulate(work, Cluster([NodeType(2, 8)]), make(policy, Site(weights, 16)), observer=who)
+        for who in (Everywhere(), None)
+    )
+    assert seen == unseen
 
 
 def test_who_would_delay_a_reservation_is_barred(tmp_path):
