@@ -1,4 +1,4 @@
-"""The simulator: placement, backfill, policies on scenarios computed by hand, theory, traces."""
+"""The simulator: placement, backfill on scenarios computed by hand, theory, traces."""
 
 import json
 import math
@@ -15,7 +15,6 @@ from slurm_ltgf.sim.engine import simulate
 from slurm_ltgf.sim.metrics import measures
 from slurm_ltgf.sim.policies import POLICIES, Site
 from slurm_ltgf.sim.policies.fifo import Fifo
-from slurm_ltgf.sim.policies.slurm_fairtree import SlurmFairTree
 from slurm_ltgf.sim.traces.columns import read_csv, read_weights
 from slurm_ltgf.sim.traces.generated import generated
 from slurm_ltgf.sim.workload import Job, workload
@@ -103,113 +102,6 @@ def test_a_long_job_may_pass_on_a_node_that_is_not_reserved():
 def test_backfill_trusts_limits_and_not_run_times():
     jobs = [job(1, 6, 100), job(2, 8, 50), job(3, 2, 10, limit_s=500)]
     assert starts(jobs, "fifo") == {1: 0, 2: 100, 3: 150}
-
-
-# --- policies -------------------------------------------------------------------------------------
-
-
-def flood():
-    """a asks for everything at 0; b comes at 10 with two jobs; 8 GPUs, jobs of 4 GPUs and 100 s."""
-    early = [job(k, 4, 100) for k in range(1, 7)]
-    return early + [job(k, 4, 100, submit=10, tenant="b") for k in (11, 12)]
-
-
-def test_fifo_serves_the_flood_first():
-    assert starts(flood(), "fifo") == {1: 0, 2: 0, 3: 100, 4: 100, 5: 200, 6: 200, 11: 300, 12: 300}
-
-
-def test_fifo_static_keeps_each_to_its_quota():
-    assert starts(flood(), "fifo-static") == {
-        1: 0,
-        2: 100,
-        3: 200,
-        4: 300,
-        5: 400,
-        6: 500,
-        11: 10,
-        12: 110,
-    }
-
-
-def test_fair_tree_serves_the_one_without_usage_first():
-    """At the calculation of 300 a has used 8 x 300 GPU-s and b none: b's LF is infinite."""
-    got = starts(flood(), "slurm-fairtree")
-    assert {k: v for k, v in got.items() if v >= 200} == {5: 200, 6: 200, 11: 300, 12: 300}
-    jobs = [job(k, 8, 200) for k in range(1, 6)] + [job(11, 8, 200, submit=10, tenant="b")]
-    assert starts(jobs, "slurm-fairtree") == {1: 0, 2: 200, 11: 400, 3: 600, 4: 800, 5: 1000}
-
-
-def test_fair_tree_usage_decays_with_its_half_life():
-    policy = SlurmFairTree({"a": 1, "b": 1}, half_life_s=600, calc_period_s=600)
-    first = job(1, 10, 600)
-    policy.arrived(first, 0)
-    first.start = 0
-    policy.started(first, 0)
-    policy.ended(first, 600)
-    before = policy._usage["a"]
-    policy.arrived(job(2, 1, 1), 1200)
-    assert math.isclose(policy._usage["a"], before / 2)
-
-
-def test_ltgf_turns_to_the_one_that_had_less():
-    got = starts(flood(), "ltgf", lease_s=50, floor=0)
-    assert (got[11], got[12]) == (100, 100)
-    assert sorted(got[k] for k in range(1, 7)) == [0, 0, 200, 200, 300, 300]
-
-
-def test_ltgf_shares_by_weight_over_time():
-    jobs = [job(k, 1, 50, tenant="a") for k in range(1, 400)]
-    jobs += [job(k, 1, 50, tenant="b") for k in range(1001, 1400)]
-    site = Site({"a": 3.0, "b": 1.0}, 8, rules=Rules(lease_s=50))
-    outcome = simulate(workload(jobs), nodes_of(1, 8), POLICIES["ltgf"](site), horizon=2000)
-    by = {row.tenant: row.attained_gpu_s for row in measures(outcome, {"a": 3, "b": 1}).tenants}
-    assert by["a"] / by["b"] == pytest.approx(3, rel=0.05)
-
-
-def test_a_lease_moves_a_job_and_charges_both_ends_of_the_move():
-    """a holds all; b comes at 10. At 2010 the lease of a ends (2000 s, and the next pass of 30 s):
-    5 s checkpoint, b runs 100 s, a restores for 20 s and works its other 2990 s."""
-    jobs = [job(1, 8, 5000), job(11, 8, 100, submit=10, tenant="b")]
-    site = Site({"a": 1.0, "b": 1.0}, 8, rules=Rules(lease_s=2000))
-    outcome = simulate(workload(jobs), nodes_of(1, 8), POLICIES["ltgf-lease"](site))
-    a, b = outcome.jobs
-    assert (a.runs, b.start, b.end) == ([(0, 2015, "PREEMPTED")], 2015, 2115)
-    assert (a.start, a.end) == (2115, 2115 + 20 + 2990)
-    m = measures(outcome, {"a": 1, "b": 1})
-    assert (m.preemptions, m.overhead_gpu_s) == (1, 8 * 25)
-    assert m.tenants[0].attained_gpu_s == 8 * (2015 + 3010)
-
-
-def test_a_lease_is_renewed_for_nothing_while_nobody_waits():
-    site = Site({"a": 1.0}, 8, rules=Rules(lease_s=2000))
-    outcome = simulate(workload([job(1, 8, 9000)]), nodes_of(1, 8), POLICIES["ltgf-lease"](site))
-    assert (outcome.jobs[0].moves, outcome.jobs[0].end) == (0, 9000)
-
-
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_the_same_workload_gives_the_same_result(policy):
-    work, weights = generated(jobs=300, tenants=4, gpus=16)
-    results = [
-        simulate(work, nodes_of(2, 8), POLICIES[policy](Site(weights, 16))).jobs for _ in range(2)
-    ]
-    assert results[0] == results[1]
-
-
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_no_gpu_is_held_twice_and_every_job_runs_its_time(policy):
-    work, weights = generated(jobs=300, tenants=4, gpus=16)
-    outcome = simulate(work, nodes_of(2, 8), POLICIES[policy](Site(weights, 16)))
-    events = []
-    for j in outcome.jobs:
-        assert j.first_start >= j.submit
-        held = j.end - j.start + sum(h.end - h.start for h in j.runs)
-        assert held == j.run_s + 25 * j.moves
-        events += [(j.end, -1, j.gpus), (j.start, 1, j.gpus)]
-        events += [e for s, t, _ in j.runs for e in ((t, -1, j.gpus), (s, 1, j.gpus))]
-    busy = 0
-    for _, sign, gpus in sorted(events):
-        busy += sign * gpus
-        assert 0 <= busy <= 16
 
 
 # --- theory ---------------------------------------------------------------------------------------

@@ -104,10 +104,10 @@ class Las2d(KeyedPreemptive):
     def _promote(self, now: int) -> None:
         """Jobs that have waited long enough go to the end of the first queue."""
         while self._promotions and self._promotions[0][0] <= now:
-            _, job_id, since = heapq.heappop(self._promotions)
+            at, job_id, since = heapq.heappop(self._promotions)
             job = self._waiting.get(job_id)
             if job is None or self._service[job_id].since != since:
                 continue  # it has run since then
             self._leave(job)
-            self._service[job_id] = _Service(now, now)
+            self._service[job_id] = _Service(math.ceil(at), math.ceil(at))
             super().arrived(job, now)

@@ -130,18 +130,13 @@ class Preemptive(Base):
         for i, job in enumerate(served):
             if job.start is not None or not _let_in(quota, job):
                 continue
-            if trial.put(job) or job.gpus >= too_many:
-                continue
-            after = {other.job_id for other in served[i + 1 :]}
-            later = [other for other in kept if other.job_id in after]
-            for other in later:
-                trial.give(other)
-            too_many = too_many if trial.put(job) else job.gpus
-            moved |= {other.job_id for other in later if not trial.put_back(other)}
-            kept = [other for other in kept if other.job_id not in moved]
-        if not trial.placed:
-            return ()
-        for job in losers:
+            if not trial.put(job) and job.gpus < too_many:
+                after = {other.job_id for other in served[i:]}
+                out = trial.put_instead(job, [other for other in kept if other.job_id in after])
+                too_many = too_many if out else job.gpus
+                moved |= out
+                kept = [other for other in kept if other.job_id not in out]
+        for job in losers if trial.placed else ():
             if not (trial.is_free(job) and _let_in(quota, job, runs=True)):
                 moved.add(job.job_id)
         return moved
@@ -168,12 +163,18 @@ class _Trial:
             self.placed += 1
         return nodes is not None
 
-    def put_back(self, job: Job) -> bool:
-        """Leave a running job on its nodes, if nobody took them."""
-        is_free = self.is_free(job)
-        if is_free:
-            self._take(job.nodes, job)
-        return is_free
+    def put_instead(self, job: Job, others: Sequence[Job]) -> set[int]:
+        """Place a waiting job on nodes of running ones; ids of those. Empty: it does not fit."""
+        for other in others:
+            self.give(other)
+        self.put(job)
+        out = set()
+        for other in others:
+            if self.is_free(other):
+                self._take(other.nodes, other)
+            else:
+                out.add(other.job_id)
+        return out
 
     def is_free(self, job: Job) -> bool:
         """Whether nobody took a running job's nodes."""

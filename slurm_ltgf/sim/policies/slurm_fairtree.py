@@ -114,4 +114,4 @@ def _level_fs(share: float, usage: float, of: float) -> float:
     """LF = S / U, 0 .. inf; 0 for an account without a share."""
     if share <= 0:
         return 0.0
-    return share / (usage / of) if usage > 0 else math.inf
+    return share * of / usage if usage > 0 else math.inf
