@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -376,3 +378,31 @@ def test_progress_is_drawn_on_a_terminal_alone(hole):
     assert "fifo: mean JCT 00:02:30, took" in seen.stdout
     plain = subprocess.run(words.split(), capture_output=True, text=True, check=True)
     assert plain.stderr == ""
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "compare-policies.md"
+SHOWN = re.findall(r"^```console\n\$ ltgf (.+)\n([^`]+)```", PAGE.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("words", "printed"), SHOWN, ids=[words for words, _ in SHOWN])
+def test_the_page_shows_what_its_commands_print(capsys, monkeypatch, words, printed):
+    """After a change of results: run the page's commands with COLUMNS=120 and paste."""
+    monkeypatch.setenv("COLUMNS", "120")
+    assert run(shlex.split(words)) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == printed.splitlines()
+
+
+def test_every_key_of_the_json_is_in_its_reference(capsys, hole):
+    page = (PAGE.parents[1] / "reference" / "json.md").read_text()
+    shown = page.split("## ltgf simulate ")[1].split("\n## ")[0]
+    words = [hole, "--gpus", "8", "--policy", "fifo"]
+    results = answer(capsys, *words), answer(capsys, *words, "--explain", "0")
+    rows = [results[0]["policies"][0], results[1]["decisions"][0]]
+    rows += [rows[0]["tenants"][0], rows[0]["by_size"][0], rows[1]["rows"][0]]
+    keys = {key for part in (*results, *rows, results[0]["meta"]) for key in part}
+    keys |= {*rows[0]["series"], *rows[0]["quantiles"]}
+    assert len(keys) > 40
+    assert not [key for key in keys if f"`{key}`" not in shown]

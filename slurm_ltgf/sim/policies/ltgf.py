@@ -125,6 +125,8 @@ class LtgfLease(Ltgf):
         gpus = room.free_gpus + sum(job.gpus for job in over)
         pending = self._next_to_go(gpus, over, now)
         if not pending:
+            if self.said is not None:
+                self.said.update((job.job_id, "no job that waits comes before it") for job in over)
             return ()
         found = verdicts(
             [self._leased(job, now) for job in over],
