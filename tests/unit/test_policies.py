@@ -1,6 +1,8 @@
 """Policies: scenarios computed by hand, laws, caps, specs, and LTGF against core's order."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +11,7 @@ from slurm_ltgf.errors import UsageError
 from slurm_ltgf.sim.cluster import Cluster, NodeType
 from slurm_ltgf.sim.engine import simulate
 from slurm_ltgf.sim.metrics import measures
-from slurm_ltgf.sim.policies import POLICIES, Site, make, split
+from slurm_ltgf.sim.policies import KEYS, POLICIES, Site, make, split
 from slurm_ltgf.sim.policies.ltgf import LtgfLease, Terms
 from slurm_ltgf.sim.traces.generated import generated
 from slurm_ltgf.sim.workload import Job, workload
@@ -451,3 +453,14 @@ def test_ltgf_is_the_order_of_core_at_every_look():
     assert min(policy.compared, policy.with_moved, policy.with_starving) > 50
     spec = "ltgf-lease:window=6h,lease=900,starvation=4h,pass=900"
     assert checked.jobs == simulate(work, nodes_of(2, 8), make(spec, site)).jobs
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_the_page_has_every_policy_and_every_option():
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "policies.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    named = {re.findall(r"`([^`]+)`", line.split("|")[1])[0] for line in rows}
+    keys = {f"{key.name}=" for keys in KEYS.values() for key in keys}
+    assert named == keys | set(POLICIES)

@@ -21,7 +21,7 @@ from slurm_ltgf.sim.policies.srtf import Srtf
 from slurm_ltgf.sim.policies.stage2 import TIES
 from slurm_ltgf.sim.policies.themis import Themis
 
-__all__ = ["POLICIES", "Policy", "Site", "make", "split"]
+__all__ = ["KEYS", "POLICIES", "Policy", "Site", "make", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ _KINDS = {
         (*_LTGF, *_LEASES),
     ),
 }
-_KEYS = {name: (*kind.keys, CAP) for name, kind in _KINDS.items()}
+#: The options of each policy.
+KEYS = {name: (*kind.keys, CAP) for name, kind in _KINDS.items()}
 
 
 def make(spec: str, site: Site) -> Policy:
@@ -137,7 +138,7 @@ def make(spec: str, site: Site) -> Policy:
     Raises:
         UsageError: an unknown name, key or value.
     """
-    name, canonical, given = parse(spec, _KEYS)
+    name, canonical, given = parse(spec, KEYS)
     cap = given.pop("cap", _KINDS[name].cap)
     policy = _KINDS[name].make(site, given)
     policy.name = canonical
