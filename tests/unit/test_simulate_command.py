@@ -388,10 +388,15 @@ SHOWN = re.findall(r"^```console\n\$ ltgf (.+)\n([^`]+)```", PAGE.read_text(), r
 
 @pytest.mark.parametrize(("words", "printed"), SHOWN, ids=[words for words, _ in SHOWN])
 def test_the_page_shows_what_its_commands_print(capsys, monkeypatch, words, printed):
-    """After a change of results: run the page's commands with COLUMNS=120 and paste."""
+    """After a change of results: run this test once with LTGF_REWRITE=1, and look at the page."""
     monkeypatch.setenv("COLUMNS", "120")
     assert run(shlex.split(words)) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    if "LTGF_REWRITE" in os.environ:
+        before = f"$ ltgf {words}\n"
+        now = "".join(f"{line}\n" for line in lines)
+        PAGE.write_text(PAGE.read_text().replace(before + printed, before + now))
+        return
     assert lines == printed.splitlines()
 
 
