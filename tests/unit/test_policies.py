@@ -376,6 +376,15 @@ def test_no_gpu_is_held_twice_and_every_job_runs_its_time(policy):
         assert 0 <= busy <= 16
 
 
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("weights", [{"a": 0.0, "b": 1.0}, {"a": 0.0, "b": 0.0}])
+def test_tenants_without_a_share_run_too(policy, weights):
+    jobs = [job(k, 4, 1000, submit=k, tenant="ab"[k % 2]) for k in range(1, 9)]
+    for cap in ("none", "1"):
+        spans = ran(jobs, f"{policy}:cap={cap}", weights=weights)
+        assert all(end is not None for ((_, end), *_) in (own[::-1] for own in spans.values()))
+
+
 # --- LTGF against the functions that the daemon calls --------------------------------------------
 
 
