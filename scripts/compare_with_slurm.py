@@ -14,51 +14,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from slurm_runs import (
-    CALC_PERIOD_S,
-    CONF,
-    GPUS,
-    GPUS_A_NODE,
-    HALF_LIFE_S,
-    LEASE_S,
-    LIMIT_S,
-    NODES,
-    SHARES,
-    WINDOW_S,
-    Real,
-    Record,
-    Slurm,
-    real,
-    workload,
-)
-
-from slurm_ltgf.core.model import FloatArray
-from slurm_ltgf.sim.backfill import Backfill
-from slurm_ltgf.sim.cluster import Cluster, NodeType
-from slurm_ltgf.sim.engine import Costs, simulate
-from slurm_ltgf.sim.policies import Site, make
-from slurm_ltgf.sim.workload import Job
-from slurm_ltgf.sim.workload import workload as of_jobs
-
-#: The simulator's unit here is a tenth of a second: Slurm's overhead is shorter than a second.
-TENTHS = 10
-SPECS = {
-    "fifo": "fifo",
-    "slurm-fairtree": (
-        f"slurm-fairtree:half_life={HALF_LIFE_S * TENTHS},period={CALC_PERIOD_S * TENTHS}"
-    ),
-    "ltgf": f"ltgf:window={WINDOW_S * TENTHS},lease={LEASE_S * TENTHS},floor=0",
-}
-#: Bounds: of mean waiting, relative; of Kendall's tau; of a tenant's part of the GPU-time.
-WAIT_PART, TAU, SHARE = 0.10, 0.90, 0.05
+from simulated_runs import SHARE, SPECS, TAU, WAIT_PART, again, compared
+from slurm_runs import CONF, GPUS_A_NODE, SHARES, Real, Record, Slurm, real, workload
 
 out, console = Console(highlight=False), Console(stderr=True, highlight=False)
 
@@ -67,6 +30,7 @@ def main() -> int:
     """Run what is asked for, compare, print; 1 if a bound is missed."""
     given = options()
     rows = [compared(run) for run in given.runs or measured(given)]
+    again(rows)
     if given.json:
         print(json.dumps({"load_now": os.getloadavg(), "policies": rows}, indent=1))
     else:
@@ -88,15 +52,16 @@ def options() -> argparse.Namespace:
     read.add_argument("--port", type=int, default=27000, metavar="BASE")
     read.add_argument("--json", action="store_true", help="all numbers and every job")
     read.add_argument(
-        "--records", type=Path, metavar="FILE", help="an earlier --json: simulate that once more"
-    )
+        "--records", type=Path, metavar="FILE", nargs="+", default=[],
+        help="what --json wrote earlier: simulate that once more",
+    )  # fmt: skip
     given = read.parse_args()
     given.policies = given.policy.split(",")
     if unknown := [name for name in given.policies if name not in CONF]:
         read.error(f"--policy {','.join(unknown)}: there are {', '.join(CONF)}")
     if not 2 <= given.jobs <= 2000:
         read.error("--jobs must be 2 to 2000")
-    given.runs = [] if given.records is None else saved_runs(given.records, read)
+    given.runs = [run for path in given.records for run in saved_runs(path, read)]
     return given
 
 
@@ -144,125 +109,6 @@ def loaded(saved: dict[str, Any]) -> Real:
     return Real(saved["policy"], gap_s, calculated, records, (one, five, fifteen))
 
 
-# --- the simulator --------------------------------------------------------------------------------
-
-
-def simulated(run: Real, policy: str) -> FloatArray:
-    """When the simulator starts each job, epoch seconds; (jobs,).
-
-    The clock begins at the last calculation of fair shares before the first job, so that both
-    calculate at the same times. What a job waits for Slurm's next pass is in the gap, so that the
-    simulator passes whenever something happens.
-    """
-    first = min(record.submit for record in run.records)
-    begin = round(first - (first - run.calculated) % CALC_PERIOD_S, 1)
-    jobs = [
-        Job(
-            i,
-            record.tenant,
-            record.gpus,
-            submit=round((record.submit - begin) * TENTHS),
-            run_s=max(record.end - record.start, 1) * TENTHS,
-            limit_s=LIMIT_S * TENTHS,
-        )
-        for i, record in enumerate(run.records)
-    ]
-    outcome = simulate(
-        of_jobs(jobs),
-        Cluster([NodeType(NODES, GPUS_A_NODE)]),
-        make(SPECS[policy], Site({name: float(share) for name, share in SHARES.items()}, GPUS)),
-        costs=Costs(epilog_s=round(run.gap_s * TENTHS)),
-        backfill=Backfill("conservative", whole_nodes=True),
-    )
-    by_id = {job.job_id: job.start for job in outcome.jobs}
-    return np.round(begin + np.array([by_id[i] for i in range(len(jobs))]) / TENTHS, 1)
-
-
-# --- measures -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Side:
-    """What came of the workload on one side. shares: tenant -> part of the GPU-time in a window."""
-
-    mean_wait_s: float
-    p95_wait_s: float
-    makespan_s: float
-    shares: dict[str, float]
-
-
-def side(records: Sequence[Record], starts: FloatArray) -> Side:
-    """Measure: starts are epoch seconds, (jobs,); how long each job ran is sacct's."""
-    submits = np.array([record.submit for record in records], float)
-    ends = starts + [record.end - record.start for record in records]
-    return Side(
-        mean_wait_s=float((starts - submits).mean()),
-        p95_wait_s=float(np.quantile(starts - submits, 0.95)),
-        makespan_s=float(ends.max() - submits.min()),
-        shares=shares(records, starts, ends, contended(submits)),
-    )
-
-
-def compared(run: Real) -> dict[str, Any]:
-    """Both sides' measures of a policy, and which bounds are missed."""
-    starts = np.array([record.start for record in run.records], float)
-    begun = {policy: simulated(run, policy) for policy in SPECS}
-    taus = {policy: kendall_tau(starts, found) for policy, found in begun.items()}
-    slurm, simulator = side(run.records, starts), side(run.records, begun[run.policy])
-    waits = slurm.mean_wait_s
-    row: dict[str, Any] = {
-        "policy": run.policy,
-        "jobs": len(run.records),
-        "slurm": asdict(slurm),
-        "simulator": asdict(simulator),
-        "wait_difference": simulator.mean_wait_s / waits - 1 if waits else None,
-        "kendall_tau": taus.pop(run.policy),
-        "kendall_tau_of_others": taus,
-        "share_difference": max(
-            abs(slurm.shares[name] - simulator.shares[name]) for name in SHARES
-        ),
-        "simulated_starts": begun[run.policy].tolist(),
-        "run": asdict(run),
-    }
-    return row | {"missed": missed(row)}
-
-
-def missed(row: dict[str, Any]) -> list[str]:
-    """The bounds that do not hold, by name; a number that is not there holds none."""
-    holds = {
-        "waiting": row["wait_difference"] is not None and abs(row["wait_difference"]) <= WAIT_PART,
-        "order": row["kendall_tau"] >= TAU,
-        "shares": row["share_difference"] <= SHARE,
-    }
-    return [name for name, is_held in holds.items() if not is_held]
-
-
-def kendall_tau(x: FloatArray, y: FloatArray) -> float:
-    """Kendall's tau-b of two series: of pairs that neither side ties, how many agree in order.
-
-    0 where one side ties all. Source: Kendall, "The treatment of ties in ranking problems", 1945.
-    """
-    of_x, of_y = (np.sign(np.subtract.outer(series, series)) for series in (x, y))
-    pairs = np.sqrt((of_x**2).sum() * (of_y**2).sum())
-    return float((of_x * of_y).sum() / pairs) if pairs else 0.0
-
-
-def contended(submits: FloatArray) -> tuple[float, float]:
-    """The second half of the time in which jobs come: by then there is a queue."""
-    return float((submits.min() + submits.max()) / 2), float(submits.max())
-
-
-def shares(
-    records: Sequence[Record], starts: FloatArray, ends: FloatArray, window: tuple[float, float]
-) -> dict[str, float]:
-    """Each tenant's part of the GPU-time that was used in a window."""
-    inside = np.minimum(ends, window[1]) - np.maximum(starts, window[0])
-    used = np.maximum(inside, 0) * np.array([record.gpus for record in records])
-    tenants = np.array([record.tenant for record in records])
-    total = used.sum() or 1.0
-    return {name: float(used[tenants == name].sum() / total) for name in SHARES}
-
-
 # --- what is printed ------------------------------------------------------------------------------
 
 
@@ -297,12 +143,13 @@ def verdict(row: dict[str, Any]) -> list[str]:
     )
     order = f"order tau {row['kendall_tau']:.3f} (bound {TAU:.2f})"
     parts = f"shares {100 * row['share_difference']:.1f} points apart (bound {100 * SHARE:.0f})"
-    others = (f"{tau:.3f} by {name}" for name, tau in row["kendall_tau_of_others"].items())
+    others = [f"{tau:.3f} by {name}" for name, tau in row["kendall_tau_of_others"].items()]
     load = ", ".join(f"{value:.1f}" for value in run["load"])
+    selves = [f"{one['kendall_tau']:.3f} by Slurm once more" for one in row["slurm_again"]]
     return [
         f"{row['policy']}: {found}",
         f"{waiting}, {order}, {parts}",
-        f"tau of Slurm's order and the simulator's {', '.join(others)}",
+        f"tau of Slurm's order and of the simulator's {', '.join([*others, *selves])}",
         f"Slurm took {run['gap_s']:.2f} s from a job's end to the next start on its node",
         f"load {load} on {os.cpu_count()} cores",
     ]

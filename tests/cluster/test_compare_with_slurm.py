@@ -26,10 +26,10 @@ OWN_STATE = Path(f"{STATE.removesuffix('-test')}-compare-test")
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[Any]:
-    """The module of the comparison."""
+    """The module of the simulated side."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCRIPTS))
-        yield importlib.import_module("compare_with_slurm")
+        yield importlib.import_module("simulated_runs")
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,33 @@ def test_a_bound_is_missed_on_its_far_side_only(script: Any) -> None:
     assert script.missed(row | {"wait_difference": None}) == ["waiting"]
 
 
+def test_slurm_is_compared_with_its_own_other_runs_of_the_same_jobs(script: Any) -> None:
+    def row(policy: str, starts: list[int], begin: int, gpus: int = 1) -> dict[str, Any]:
+        records = [[begin, begin + at, begin + at + 5, "bio", gpus, 5] for at in starts]
+        waits = {"mean_wait_s": sum(starts) / len(starts)}
+        return {"policy": policy, "slurm": waits, "run": {"records": records}}
+
+    rows = [
+        row("fifo", [0, 1, 2], 1000),
+        row("fifo", [0, 2, 1], 7000),
+        row("fifo", [0, 1, 2], 1000, gpus=2),
+        row("ltgf", [0, 1, 2], 1000),
+    ]
+    rows[1]["slurm"]["mean_wait_s"] = 1.5
+    script.again(rows)
+    tau = pytest.approx(1 / 3)  # two pairs of three
+    assert [one["slurm_again"] for one in rows] == [
+        [{"kendall_tau": tau, "wait_difference": 0.5}],
+        [{"kendall_tau": tau, "wait_difference": pytest.approx(-1 / 3)}],
+        [],
+        [],
+    ]
+
+
 def test_the_workload_is_the_same_for_a_seed_and_comes_in_order(script: Any) -> None:
-    jobs = script.workload(200, 1)
-    assert jobs == script.workload(200, 1) != script.workload(200, 2)
+    workload = importlib.import_module("slurm_runs").workload
+    jobs = workload(200, 1)
+    assert jobs == workload(200, 1) != workload(200, 2)
     assert [job.submit for job in jobs] == sorted(job.submit for job in jobs)
     # it asks for more than the cluster has while jobs come
     assert sum(job.gpus * job.run_s for job in jobs) > 1.5 * 32 * jobs[-1].submit
