@@ -114,19 +114,19 @@ def loaded(saved: dict[str, Any]) -> Real:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """Both sides, a policy a section."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    parts = f"GPU-time of {', '.join(SHARES)}"
-    for title in ("Policy", "", "Mean wait", "P95 wait", "Makespan", parts, "Order"):
-        table.add_column(title, justify="left" if title in ("Policy", "") else "right")
+    title = "Seconds of waiting, parts of the GPU-time, Kendall's tau of the order"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    for name in ("Policy", "", "Mean", "P95", "End", *SHARES, "tau"):
+        table.add_column(name, justify="left" if name in ("Policy", "") else "right")
     for row in rows:
         for name in ("slurm", "simulator"):
             is_first = name == "slurm"
             table.add_row(
                 row["policy"] if is_first else "",
                 name,
-                *(f"{row[name][key]:.1f} s" for key in ("mean_wait_s", "p95_wait_s", "makespan_s")),
-                " ".join(f"{part:5.1%}" for part in row[name]["shares"].values()),
-                "" if is_first else f"tau {row['kendall_tau']:.3f}",
+                *(f"{row[name][key]:.1f}" for key in ("mean_wait_s", "p95_wait_s", "makespan_s")),
+                *(f"{part:.1%}" for part in row[name]["shares"].values()),
+                "" if is_first else f"{row['kendall_tau']:.3f}",
             )
         table.add_section()
     out.print(table)
