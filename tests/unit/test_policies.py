@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing, order
 from slurm_ltgf.errors import UsageError
 from slurm_ltgf.sim.cluster import Cluster, NodeType
@@ -13,8 +14,9 @@ from slurm_ltgf.sim.engine import simulate
 from slurm_ltgf.sim.metrics import measures
 from slurm_ltgf.sim.policies import KEYS, POLICIES, Site, make, split
 from slurm_ltgf.sim.policies.ltgf import LtgfLease, Terms
+from slurm_ltgf.sim.policies.stage2 import Indices, TenantQueue
 from slurm_ltgf.sim.traces.generated import generated
-from slurm_ltgf.sim.workload import Job, workload
+from slurm_ltgf.sim.workload import Hold, Job, workload
 
 
 def job(job_id, gpus, run_s, *, submit=0, tenant="a", limit_s=None):
@@ -98,6 +100,16 @@ def test_fair_tree_charges_from_the_start_and_tied_accounts_rank_alike():
     assert policy.reason(job(3, 1, 1, tenant="c"), 450) == "fairshare 1.000, usage 0 GPU-h"
 
 
+def test_an_account_without_shares_ranks_last():
+    policy = make("slurm-fairtree", Site({"a": 0, "b": 1}, 8))
+    one = job(1, 8, 900, tenant="b")
+    policy.arrived(one, 0)
+    policy.started(one, 0)
+    list(policy.candidates(300))
+    says = [policy.reason(job(2, 1, 1, tenant=name), 300).split(",")[0] for name in "ab"]
+    assert says == ["fairshare 0.500", "fairshare 1.000"]
+
+
 def test_ltgf_turns_to_the_one_that_had_less():
     got = starts(flood(), "ltgf", lease_s=50, floor=0)
     assert (got[11], got[12]) == (100, 100)
@@ -156,6 +168,24 @@ def test_whoever_sits_on_a_node_that_a_winner_needs_goes_on_elsewhere():
     assert (got[1], got[3], got[5]) == ([(0, 905), (905, 5025)], [(2, 5002)], [(905, 1005)])
 
 
+def test_whoever_comes_before_a_job_is_not_moved_for_it():
+    """The same with a job 5 that is longer than what job 1 has left: it waits."""
+    jobs = [job(1, 1, 5000), job(2, 1, 50, submit=1), job(3, 1, 5000, submit=2)]
+    jobs += [job(4, 1, 60, submit=3), job(5, 2, 6000, submit=10)]
+    got = ran(jobs, "srtf", nodes=2, per_node=2)
+    assert (got[1], got[3], got[5]) == ([(0, 5000)], [(2, 5002)], [(5000, 11000)])
+
+
+def test_losers_whose_nodes_nobody_can_use_stay():
+    """At 900 job 9 (4 GPUs) wins, by number at the cost of 2 and 3; but on their nodes 4 and 5,
+    whose quantum is not over, are in its way. Job 1 leaves its node, 2 and 3 stay."""
+    jobs = [job(1, 4, 5000), job(2, 3, 6000), job(3, 3, 6100)]
+    jobs += [job(4, 1, 7000, submit=1), job(5, 1, 7000, submit=1), job(9, 4, 100, submit=10)]
+    got = ran(jobs, "srtf", nodes=3, per_node=4)
+    assert (got[1], got[9]) == ([(0, 905), (1005, 5125)], [(905, 1005)])
+    assert (got[2], got[3]) == ([(0, 6000)], [(0, 6100)])
+
+
 def test_only_losers_whose_nodes_are_needed_yield():
     """Job 4 needs a GPU: of jobs 1, 2, 3, on a node each, the longest gives it."""
     jobs = [job(k, 2, 5000 + k) for k in (1, 2, 3)]
@@ -181,6 +211,54 @@ def test_las_promotes_a_job_that_waited_long_for_what_it_ran(knob, first):
     assert got[5] == (5705 if first == 5 else 8025)
 
 
+def test_las_counts_all_runs_and_all_waits():
+    """8000 GPU-s: 600 s, and 400 of the next run. 1100 s run and 100 s waited at 1200: with a knob
+    of 1 another 1000 s of waiting promote it."""
+    policy = make("las-2d:threshold=8000,knob=1", Site({"a": 1}, 8))
+    one = job(1, 8, 5000)
+    policy.arrived(one, 0)
+    for start, end in ((0, 600), (700, 1200)):
+        one.start = start
+        policy.started(one, start)
+        if end == 1200:
+            assert [policy.key(one, now)[:2] for now in (1099, 1100)] == [(0, 0), (1, 1100)]
+        policy.ended(one, end)
+        one.start = None
+        policy.arrived(one, end)
+    for now, says in (
+        (2199, "queue 2 since 1100 s, attained 8800 GPU-s"),
+        (2200, "queue 1 since 2200 s, attained 0 GPU-s"),
+    ):
+        assert list(policy.candidates(now)) == [one]
+        assert policy.reason(one, now) == says
+
+
+def test_a_running_job_competes_with_what_it_has_left():
+    """At 900: 4100 s left of job 1, 4500 of 2. At 600 rho is 1000/2000 of job 1, 1600/2000 of 2."""
+    for spec, now, left, want in (("srtf", 900, 4500, [1, 2]), ("themis", 600, 1000, [2, 1])):
+        policy = make(spec, Site({"a": 1}, 8))
+        runs, waits = job(1, 8, 5000 if spec == "srtf" else 1000), job(2, 8, left)
+        policy.arrived(runs, 0)
+        policy.arrived(waits, 0)
+        runs.start = 0
+        policy.started(runs, 0)
+        assert [j.job_id for j in policy.contest([runs], now)] == want
+
+
+def test_themis_knows_how_many_jobs_there_were_since_a_job_came():
+    """Job 2: two jobs for 400 s, then one for 100 s: 1.8; rho = 2500 / (2000 · 1.8). Job 1 would
+    be no slower on the half of a cluster alone than on all of it."""
+    policy = make("themis", Site({"a": 1}, 8))
+    one, two = job(1, 4, 1000), job(2, 8, 2000)
+    policy.arrived(one, 0)
+    assert policy.reason(one, 0) == "rho 1"
+    policy.arrived(two, 0)
+    assert (policy.reason(one, 0), policy.reason(two, 0)) == ("rho 1", "rho 0.5")
+    policy.started(one, 0)
+    policy.ended(one, 400)
+    assert policy.reason(two, 500) == "rho 0.6944"
+
+
 def test_themis_serves_the_largest_rho():
     """One cluster, N jobs: T_isolated is N times the run time. At 1200 rho is 4000/12000 for job 1,
     2200/3000 for 2, 9200/24000 for 3. At 2205 it is .417 for 1, .425 for 3; at 3600, N having been
@@ -201,6 +279,45 @@ def test_gandiva_fair_takes_turns_of_users_and_then_of_their_jobs():
     assert got[11] == [(905, 1805)]
     assert got[3] == got[4] == [(1805, 3505)]
     assert got[1] == got[2] == [(0, 905), (3505, 3505 + 20 + 800)]
+
+
+def test_gandiva_fair_gives_a_newcomer_no_credit_for_its_absence():
+    """a held 8 GPUs for 9000 s when b comes: from then on they take turns, 8 GPUs for 4 and 4."""
+    policy = make("gandiva-fair", Site({"a": 1, "b": 1}, 8))
+    first = job(1, 8, 9000)
+    policy.arrived(first, 0)
+    first.start = 0
+    policy.started(first, 0)
+    for k, tenant in ((2, "a"), (3, "a"), (11, "b"), (12, "b")):
+        policy.arrived(job(k, 4, 100, submit=9000, tenant=tenant), 9000)
+    assert [j.job_id for j in policy.contest([first], 9000)] == [1, 11, 12, 2, 3]
+    policy.ended(first, 9000)
+    assert [j.job_id for j in policy.candidates(9000)] == [2, 11, 3, 12]
+
+
+def test_gandiva_fair_does_not_charge_what_a_job_holds_before_it_wins_again():
+    """Both users have a pass of 7200 at 900; a's running job is its first."""
+    policy = make("gandiva-fair", Site({"a": 1, "b": 1}, 8))
+    first = job(1, 8, 9000)
+    policy.arrived(first, 0)
+    first.start = 0
+    policy.started(first, 0)
+    policy.arrived(job(11, 8, 100, submit=900, tenant="b"), 900)
+    assert [j.job_id for j in policy.contest([first], 900)] == [1, 11]
+    assert [j.job_id for j in policy.contest([], 900)] == [11]
+
+
+def test_gandiva_fair_starts_a_new_job_at_the_pass_of_its_users_others():
+    policy = make("gandiva-fair", Site({"a": 1}, 8))
+    first = job(1, 8, 9000)
+    policy.arrived(first, 0)
+    first.start = 0
+    policy.started(first, 0)
+    policy.ended(first, 900)
+    first.start = None
+    policy.arrived(first, 900)
+    policy.arrived(job(2, 8, 100, submit=1000), 1000)
+    assert [j.job_id for j in policy.candidates(1000)] == [1, 2]
 
 
 def test_gandiva_fair_passes_a_gang_over_and_serves_it_in_the_next_quantum():
@@ -235,11 +352,20 @@ def test_a_cap_holds_back_and_so_do_those_before_one_of_the_same_tenant():
 
 
 def test_a_job_yields_to_one_of_its_own_tenant_for_the_quota():
-    """8 of 16 GPUs are a's, and job 1 has them: the shorter job 2 can have these only, though the
-    second node is free."""
-    jobs = [job(1, 8, 5000), job(2, 8, 100, submit=10)]
-    got = ran(jobs, "srtf:cap=1", nodes=2, weights={"a": 1.0, "b": 1.0})
-    assert got == {1: [(0, 905), (1005, 5125)], 2: [(905, 1005)]}
+    """8 of 16 GPUs are a's, and job 1 has them, on the second node: the shorter job 2 could start
+    on the first, but for the quota."""
+    jobs = [job(11, 8, 50, tenant="b"), job(1, 8, 5000), job(2, 8, 100, submit=10)]
+    got = ran(jobs, "srtf:cap=1", nodes=2)
+    assert got == {11: [(0, 50)], 1: [(0, 905), (1005, 5125)], 2: [(905, 1005)]}
+
+
+def test_nobody_yields_quota_to_a_job_that_finds_no_nodes():
+    """a may hold 3 of 8. At 900 job 2 (3 GPUs) has no node even without job 1, as 11 and 12 are in
+    their first quantum; at 1800 job 11 makes room."""
+    jobs = [job(1, 2, 5000), job(11, 2, 5000, submit=1, tenant="b")]
+    jobs += [job(12, 3, 5000, submit=2, tenant="b"), job(2, 3, 100, submit=10)]
+    got = ran(jobs, "srtf:cap=1", nodes=2, per_node=4, weights={"a": 3.0, "b": 5.0})
+    assert (got[1][0], got[2], got[12]) == ((0, 1805), [(1805, 1905)], [(2, 5002)])
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -386,6 +512,33 @@ def test_tenants_without_a_share_run_too(policy, weights):
 
 
 # --- LTGF against the functions that the daemon calls --------------------------------------------
+
+
+def test_job_indices_are_those_of_the_worked_value_j1():
+    """LTGF.md section 7, J1, at 3: E1 = 4 + 2 + 2 = S1; E2 = 4, S2 = 2. A failed run is no work."""
+    indices = Indices(4)
+    one, two, three = job(1, 4, 3), job(2, 2, 1), job(3, 4, 9)
+    indices.arrived(one, 0)
+    indices.arrived(two, 1)
+    one.runs.append(Hold(0, 2))
+    two.runs.append(Hold(2, 3))
+    assert (indices.rho(one, 3), indices.rho(two, 3)) == (1.0, 0.5)
+    one.runs.append(Hold(3, 9, "NODE_FAIL"))
+    assert indices.rho(one, 3) == 1.0
+    indices.arrived(three, 3)
+    assert math.isinf(indices.rho(three, 3))
+
+
+def test_a_tenants_moved_jobs_go_by_rho_behind_those_that_never_ran_or_failed():
+    indices = Indices(4)
+    queue = TenantQueue("rho", math.inf, indices)
+    runs = {1: [Hold(0, 8)], 2: [Hold(0, 4)], 3: [Hold(0, 8, "NODE_FAIL")], 4: []}
+    for job_id, held in runs.items():
+        one = job(job_id, 1, 100)
+        one.runs.extend(held)
+        indices.arrived(one, 0)
+        queue.add(one, PendingJob(job_id, "a", 1, submit=0, eligible=10))
+    assert [record.job_id for record in queue.in_order(20)] == [3, 4, 2, 1]
 
 
 class Checked(LtgfLease):
