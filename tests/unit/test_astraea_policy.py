@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from slurm_ltgf.sim.backfill import Backfill
 from slurm_ltgf.sim.cluster import Cluster, NodeType
 from slurm_ltgf.sim.engine import Costs, simulate
+from slurm_ltgf.sim.policies import Site, make
 from slurm_ltgf.sim.policies.astraea import Astraea
 from slurm_ltgf.sim.policies.astraea_tenant import Terms
 from slurm_ltgf.sim.policies.base import Base
@@ -98,13 +99,15 @@ def test_a_stop_costs_what_a_move_costs():
 # --- the artifact's rules -------------------------------------------------------------------------
 
 
-def astraea(jobs, *, gpus=8, nodes=1, weights=None, placement="packed", limits=None, **terms):
+def astraea(
+    jobs, *, gpus=8, nodes=1, weights=None, placement="packed", limits=None, costs=None, **terms
+):
     """(times of every job, the policy). Ticks of 10 s, no lease and no preemption unless said."""
     terms = {"tick_s": 10, "lease_s": None, "delay_s": 0} | terms
     policy = Astraea(weights or {"a": 1}, gpus * nodes, Terms(**terms))
     policy.limits = limits
-    cluster = Cluster([NodeType(nodes, gpus)], placement)
-    found = simulate(workload(jobs), cluster, policy, costs=Costs(0, 0), backfill=Backfill("none"))
+    cluster, costs = Cluster([NodeType(nodes, gpus)], placement), costs or Costs(0, 0)
+    found = simulate(workload(jobs), cluster, policy, costs=costs, backfill=Backfill("none"))
     return times(found), policy
 
 
@@ -288,19 +291,33 @@ def test_a_cap_holds_for_every_kind_of_quota():
     st.sampled_from(("fairness", "fifo", "srtf", "2das", "themis")),
     st.booleans(),
     st.sampled_from((None, 30, 120)),
+    st.sampled_from((Costs(0, 0), Costs(5, 20))),
 )
-def test_every_job_ends_and_what_is_not_preempted_works_once(rows, quota, order, flag, lease_s):
+def test_every_job_ends_and_what_is_not_preempted_works_once(
+    rows, quota, order, flag, lease_s, costs
+):
     jobs = [
         job(k, gpus, run_s, submit=submit, tenant="ab"[is_b])
         for k, (gpus, run_s, submit, is_b) in enumerate(rows, 1)
     ]
     terms = {"quota": quota, "order": order, "skips": flag, "blocks": flag, "lease_s": lease_s}
-    found, policy = astraea(jobs, weights={"a": 2, "b": 1}, tick_s=30, delay_s=300, **terms)
+    terms |= {"weights": {"a": 2, "b": 1}, "tick_s": 30, "delay_s": 300, "costs": costs}
+    found, policy = astraea(jobs, **terms)
     assert set(policy.rho) <= {one.job_id for one in jobs}
     for one in jobs:
         worked = sum(end - start for start, end in found[one.job_id])
         assert worked >= one.run_s
-        assert worked == one.run_s or quota != "static"
+        moves = len(found[one.job_id]) - 1
+        assert worked == one.run_s + moves * (costs.checkpoint_s + costs.restore_s) or (
+            quota != "static"
+        )
         assert all(start % 30 == 0 for start, _ in found[one.job_id])
-    again, _ = astraea(jobs, weights={"a": 2, "b": 1}, tick_s=30, delay_s=300, **terms)
-    assert found == again
+    assert found == astraea(jobs, **terms)[0]
+
+
+def test_its_spec():
+    site = Site({"a": 1.0}, 8)
+    policy = make("astraea:quota=static,order=fifo,lease=never,tick=1min", site)
+    assert policy.terms == Terms(quota="static", order="fifo", lease_s=None, tick_s=60)
+    assert policy.name == "astraea:lease=never,tick=1min,quota=static,order=fifo"
+    assert make("astraea:lease=900", site).terms == Terms()

@@ -10,6 +10,8 @@ from typing import Any
 
 from slurm_ltgf.core.lease import LeaseRules
 from slurm_ltgf.core.order import Rules
+from slurm_ltgf.sim.policies.astraea import Astraea
+from slurm_ltgf.sim.policies.astraea_tenant import Terms as AstraeaTerms
 from slurm_ltgf.sim.policies.base import PASS_S, Base, Policy
 from slurm_ltgf.sim.policies.fifo import Fifo
 from slurm_ltgf.sim.policies.gandiva_fair import GandivaFair
@@ -88,6 +90,15 @@ def _las_2d(site: Site, given: Values) -> Las2d:
     return Las2d(**terms, **_quantum(given))
 
 
+def _astraea(site: Site, given: Values) -> Astraea:
+    terms: dict[str, Any] = {key: given[key] for key in ("quota", "order") if key in given}
+    if "tick" in given:
+        terms["tick_s"] = given["tick"]
+    if "lease" in given:
+        terms["lease_s"] = None if math.isinf(given["lease"]) else given["lease"]
+    return Astraea(site.weights, site.gpus, AstraeaTerms(**terms))
+
+
 def _quantum(given: Values) -> dict[str, Any]:
     return {"lease_s": given["lease"]} if "lease" in given else {}
 
@@ -110,6 +121,12 @@ _LEASES = (
     number("restarts"),
     duration("min_run", least_s=0),
 )
+_ASTRAEA = (
+    duration("lease", endless="never"),
+    duration("tick"),
+    choice("quota", "fair", "dynamic", "static"),
+    choice("order", "fairness", "fifo", "srtf", "2das", "themis"),
+)
 _KINDS = {
     "fifo-static": _Kind(lambda site, given: Fifo(), cap=1),
     "fifo": _Kind(lambda site, given: Fifo()),
@@ -127,6 +144,7 @@ _KINDS = {
         lambda site, given: LtgfLease(site.weights, site.gpus, _terms(site, given)),
         (*_LTGF, *_LEASES),
     ),
+    "astraea": _Kind(_astraea, _ASTRAEA),
 }
 #: The options of each policy.
 KEYS = {name: (*kind.keys, CAP) for name, kind in _KINDS.items()}
@@ -147,5 +165,7 @@ def make(spec: str, site: Site) -> Policy:
     return policy
 
 
-#: Every policy with its defaults.
-POLICIES: dict[str, Callable[[Site], Policy]] = {name: partial(make, name) for name in _KINDS}
+#: Every policy with its defaults but `astraea`, which is for comparisons with its authors' results.
+POLICIES: dict[str, Callable[[Site], Policy]] = {
+    name: partial(make, name) for name in _KINDS if name != "astraea"
+}

@@ -48,7 +48,7 @@ class Astraea(Base):
         self._tenants: dict[str, Tenant] = {}
         for name, weight in weights.items():
             quota = gpus * weight / total
-            self._tenants[name] = Tenant(name, max(int(quota), 1) if terms.whole else quota, terms)
+            self._tenants[name] = Tenant(name, terms.rounded(quota), terms)
         self._last = 0
         self._free = gpus
         self._numbers, self._tickets = count(), count()

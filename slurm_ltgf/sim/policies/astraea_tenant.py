@@ -47,6 +47,10 @@ class Terms:
     open_hour: bool = False
     seed: int = 1
 
+    def rounded(self, quota: float) -> float:
+        """A quota as the rules see it; never 0, by which they divide."""
+        return max(int(quota), 1) if self.whole else max(quota, 1e-9)
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
