@@ -1,5 +1,10 @@
 """Policies that decide at ticks, and the rules of ASTRAEA's simulator, by hand."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -321,3 +326,55 @@ def test_its_spec():
     assert policy.terms == Terms(quota="static", order="fifo", lease_s=None, tick_s=60)
     assert policy.name == "astraea:lease=never,tick=1min,quota=static,order=fifo"
     assert make("astraea:lease=900", site).terms == Terms()
+
+
+# --- the comparison -------------------------------------------------------------------------------
+
+TRACE = """job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval
+0,a,200,10,1,alexnet,100,0
+1,a,100,20,1,alexnet,50,0
+2,b,8,1814300,1,alexnet,400,0
+"""
+
+
+def compare(folder, *words):
+    script = Path(__file__).parents[2] / "scripts" / "compare-with-astraea"
+    done = subprocess.run(
+        [sys.executable, script, "--traces", folder, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_comparison_measures_both_ways(tmp_path):
+    """Quota 256: a's second job waits for the first. The cut at 1,814,400 s leaves b's job.
+
+    Artifact: 30..130, seen to end at 150, then 150..200. Ours: 10..110, 110..160.
+    By ticks job 0 has had 200 x 120 of 128 x 120, job 1 100 x 60 of 100 x 120 + 100 x 60.
+    """
+    (tmp_path / "philly_2w_11vc.csv").write_text(TRACE)
+    (tmp_path / "share11.csv").write_text("name,share\na,1\nb,1\n")
+    words = ("--only", "yarn-cs", "--no-switches")
+    code, out, _ = compare(tmp_path, *words, "--json")
+    row = json.loads(out)["rows"][0]
+    its, same, ours = row["its_rules"], row["its_rules_our_measure"], row["our_rules"]
+    assert code == 0
+    assert [one["unfinished"] for one in (its, same, ours)] == [1, 1, 1]
+    assert [one["mean_jct_s"] for one in (its, same, ours)] == [150.0, 150.0, 120.0]
+    whole = 512 * 14 * 86400
+    assert its["utilisation"] == round((200 * 120 + 100 * 60) / whole, 4)
+    assert same["utilisation"] == ours["utilisation"] == round(25000 / whole, 4)
+    assert its["rho_p5"] == pytest.approx(1 / 3 + 0.05 * (200 / 128 - 1 / 3), abs=1e-4)
+    (tmp_path / "all.json").write_text(out)
+    code, table, _ = compare(tmp_path, "--read", tmp_path / "all.json", "--markdown")
+    assert code == 0
+    assert "| yarn-cs | artifact | 0.615 | 0.0229 | 51.4% |" in table
+    assert len(table.splitlines()) == 6
+
+
+def test_without_the_trace_the_comparison_is_one_line(tmp_path):
+    code, out, err = compare(tmp_path)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "share11.csv" in err
