@@ -97,7 +97,7 @@ def side(records: Sequence[Record], starts: FloatArray) -> Side:
         mean_wait_s=float((starts - submits).mean()),
         p95_wait_s=float(np.quantile(starts - submits, 0.95)),
         makespan_s=float(ends.max() - submits.min()),
-        shares=shares(records, starts, ends, contended(submits)),
+        shares=shares(records, starts, ends, contended(records)),
     )
 
 
@@ -116,6 +116,7 @@ def compared(run: Real) -> dict[str, Any]:
         "wait_difference": simulator.mean_wait_s / waits - 1 if waits else None,
         "kendall_tau": taus.pop(run.policy),
         "kendall_tau_of_others": taus,
+        "contended": contended(run.records),
         "share_difference": max(
             abs(slurm.shares[name] - simulator.shares[name]) for name in SHARES
         ),
@@ -173,13 +174,22 @@ def kendall_tau(x: FloatArray, y: FloatArray) -> float:
     return float((of_x * of_y).sum() / pairs) if pairs else 0.0
 
 
-def contended(submits: FloatArray) -> tuple[float, float]:
-    """The second half of the time in which jobs come: by then there is a queue."""
-    return float((submits.min() + submits.max()) / 2), float(submits.max())
+def contended(records: Sequence[Record]) -> tuple[int, int]:
+    """From the first to the last second in which, on Slurm, jobs of every tenant wait.
+
+    All the time from the first submission to the last start where there is no such second.
+    """
+    submits, starts = (np.array([record[k] for record in records]) for k in (0, 1))
+    tenants = np.array([record.tenant for record in records])
+    seconds = np.arange(submits.min(), starts.max() + 1)
+    waits = (submits <= seconds[:, None]) & (seconds[:, None] < starts)
+    of_all = seconds[np.all([waits[:, tenants == name].any(axis=1) for name in SHARES], axis=0)]
+    found = of_all if len(of_all) else seconds[:-1]
+    return int(found[0]), int(found[-1]) + 1
 
 
 def shares(
-    records: Sequence[Record], starts: FloatArray, ends: FloatArray, window: tuple[float, float]
+    records: Sequence[Record], starts: FloatArray, ends: FloatArray, window: tuple[int, int]
 ) -> dict[str, float]:
     """Each tenant's part of the GPU-time that was used in a window."""
     inside = np.minimum(ends, window[1]) - np.maximum(starts, window[0])

@@ -50,9 +50,17 @@ def test_shares_are_parts_of_what_was_used_inside_the_window(script: Any) -> Non
     # in [10, 20]: 8 GPUs for 5 s, 2 GPUs for all 10 s, and one that ended before
     records = [record(script, *row) for row in ((0, "astro", 8), (0, "bio", 2), (0, "chem", 1))]
     found = script.shares(
-        records, np.array([5.0, 0.0, 0.0]), np.array([15.0, 30.0, 10.0]), (10.0, 20.0)
+        records, np.array([5.0, 0.0, 0.0]), np.array([15.0, 30.0, 10.0]), (10, 20)
     )
     assert found == {"astro": pytest.approx(40 / 60), "bio": pytest.approx(20 / 60), "chem": 0.0}
+
+
+def test_time_is_contended_while_jobs_of_all_tenants_wait(script: Any) -> None:
+    # all wait in the second 3, not in 4 to 8, and again in 9 and 10
+    rows = [(0, 4, "astro"), (8, 20, "astro"), (2, 5, "bio"), (9, 12, "bio"), (3, 11, "chem")]
+    found = [script.Record(submit, start, 99, tenant, 1, 9) for submit, start, tenant in rows]
+    assert script.contended(found) == (3, 11)
+    assert script.contended(found[:4]) == (0, 20)  # never: all the time
 
 
 def record(script: Any, submit: int, tenant: str, gpus: int, run_s: int = 10) -> Any:
