@@ -136,23 +136,27 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 def verdict(row: dict[str, Any]) -> list[str]:
     """A policy in words, a sentence a line."""
-    wait, run = row["wait_difference"], row["run"]
+    run = row["run"]
     found = f"[red]missed: {', '.join(row['missed'])}[/]" if row["missed"] else "within all bounds"
-    waiting = (
-        f"mean waiting {'-' if wait is None else format(wait, '+.1%')} (bound {WAIT_PART:.0%})"
-    )
-    order = f"order tau {row['kendall_tau']:.3f} (bound {TAU:.2f})"
-    parts = f"shares {100 * row['share_difference']:.1f} points apart (bound {100 * SHARE:.0f})"
-    others = [f"{tau:.3f} by {name}" for name, tau in row["kendall_tau_of_others"].items()]
+    bounds = f"bounds {WAIT_PART:.0%}, {TAU:.2f}, {100 * SHARE:.0f} points"
+    others = [f"{name} {tau:.3f}" for name, tau in row["kendall_tau_of_others"].items()]
+    backfill = [f"{name} {apart(one)}" for name, one in row["other_backfill"].items()]
     load = ", ".join(f"{value:.1f}" for value in run["load"])
-    selves = [f"{one['kendall_tau']:.3f} by Slurm once more" for one in row["slurm_again"]]
     return [
         f"{row['policy']}: {found}",
-        f"{waiting}, {order}, {parts}",
-        f"tau of Slurm's order and of the simulator's {', '.join([*others, *selves])}",
+        f"{apart(row)}, shares {100 * row['share_difference']:.1f} points apart ({bounds})",
+        *(f"Slurm once more, the same jobs: {apart(one)}" for one in row["slurm_again"]),
+        f"the simulator by other backfill: {'; '.join(backfill)}",
+        f"by other policies: tau {', '.join(others)}",
         f"Slurm took {run['gap_s']:.2f} s from a job's end to the next start on its node",
         f"load {load} on {os.cpu_count()} cores",
     ]
+
+
+def apart(one: dict[str, Any]) -> str:
+    """Difference of waiting and order, in words."""
+    wait = one["wait_difference"]
+    return f"waiting {'-' if wait is None else format(wait, '+.1%')}, tau {one['kendall_tau']:.3f}"
 
 
 if __name__ == "__main__":

@@ -41,11 +41,18 @@ SPECS = {
     ),
     "ltgf": f"ltgf:window={WINDOW_S * TENTHS},lease={LEASE_S * TENTHS},floor=0",
 }
+#: Slurm's sched/backfill; and what else a simulator might do, to see that it would show.
+SLURMS = Backfill("conservative", whole_nodes=True)
+OTHERS = {
+    "conservative": Backfill("conservative"),
+    "easy": Backfill("easy"),
+    "none": Backfill("none"),
+}
 #: Bounds: of mean waiting, relative; of Kendall's tau; of a tenant's part of the GPU-time.
 WAIT_PART, TAU, SHARE = 0.10, 0.90, 0.05
 
 
-def simulated(run: Real, policy: str) -> FloatArray:
+def simulated(run: Real, policy: str, backfill: Backfill = SLURMS) -> FloatArray:
     """When the simulator starts each job, epoch seconds; (jobs,).
 
     The clock begins at the last calculation of fair shares before the first job, so that both
@@ -70,7 +77,7 @@ def simulated(run: Real, policy: str) -> FloatArray:
         Cluster([NodeType(NODES, GPUS_A_NODE)]),
         make(SPECS[policy], Site({name: float(share) for name, share in SHARES.items()}, GPUS)),
         costs=Costs(epilog_s=round(run.gap_s * TENTHS)),
-        backfill=Backfill("conservative", whole_nodes=True),
+        backfill=backfill,
     )
     by_id = {job.job_id: job.start for job in outcome.jobs}
     return np.round(begin + np.array([by_id[i] for i in range(len(jobs))]) / TENTHS, 1)
@@ -107,15 +114,22 @@ def compared(run: Real) -> dict[str, Any]:
     begun = {policy: simulated(run, policy) for policy in SPECS}
     taus = {policy: kendall_tau(starts, found) for policy, found in begun.items()}
     slurm, simulator = side(run.records, starts), side(run.records, begun[run.policy])
-    waits = slurm.mean_wait_s
+    otherwise = {name: simulated(run, run.policy, rules) for name, rules in OTHERS.items()}
     row: dict[str, Any] = {
         "policy": run.policy,
         "jobs": len(run.records),
         "slurm": asdict(slurm),
         "simulator": asdict(simulator),
-        "wait_difference": simulator.mean_wait_s / waits - 1 if waits else None,
+        "wait_difference": _over(simulator.mean_wait_s, slurm),
         "kendall_tau": taus.pop(run.policy),
         "kendall_tau_of_others": taus,
+        "other_backfill": {
+            name: {
+                "wait_difference": _over(side(run.records, found).mean_wait_s, slurm),
+                "kendall_tau": kendall_tau(starts, found),
+            }
+            for name, found in otherwise.items()
+        },
         "contended": contended(run.records),
         "share_difference": max(
             abs(slurm.shares[name] - simulator.shares[name]) for name in SHARES
@@ -124,6 +138,11 @@ def compared(run: Real) -> dict[str, Any]:
         "run": asdict(run),
     }
     return row | {"missed": missed(row)}
+
+
+def _over(mean_wait_s: float, slurm: Side) -> float | None:
+    """How much longer than on Slurm, as a part of that."""
+    return mean_wait_s / slurm.mean_wait_s - 1 if slurm.mean_wait_s else None
 
 
 def again(rows: Sequence[dict[str, Any]]) -> None:
