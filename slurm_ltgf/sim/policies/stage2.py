@@ -47,9 +47,10 @@ class Indices:
         self._present -= 1
 
     def rho(self, job: Job, now: int) -> float:
-        """S over E of a job that waits; runs that failed are no work."""
+        """S over E of a job that waits or runs; runs that failed are no work."""
         self._advance(now)
-        got = job.gpus * sum(hold.end - hold.start for hold in job.runs if hold.state in KEPT)
+        ran_s = sum(hold.end - hold.start for hold in job.runs if hold.state in KEPT)
+        got = job.gpus * (ran_s + (0 if job.start is None else now - job.start))
         due = self._due[job.gpus] - self._begun[job.job_id]
         return got / due if due > 0 else float("inf")
 
