@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,8 +37,9 @@ SIZES = {1: 0.5, 2: 0.25, 4: 0.15, 8: 0.1}
 RUNS_S = (5, 15)
 ARRIVALS_A_S = 2.5
 LEASE_S, WINDOW_S = 10, 600
-#: What is measured of Slurm's own overhead before the workload: rounds of jobs of a whole node.
-ROUNDS, ROUND_S = 6, 1
+#: What is measured of Slurm's own overhead before the workload: jobs of a whole node, one after the
+#: other, of two lengths in turn so that the nodes do not go in step.
+ROUNDS, ROUNDS_S = 8, (1, 2)
 #: Jobs that are there so long after the last was submitted will not end.
 STUCK_S = 900
 
@@ -216,7 +217,7 @@ def real(plan: Sequence[Plan], policy: str, slurm: Slurm, tell: Callable[[str], 
     """Run a plan on a new cluster."""
     tell(f"{policy}: a new cluster")
     slurm.up(CONF[policy])
-    gap_s = gap(slurm, tell)
+    gap_s = gap(slurm, min(ROUNDS, 2 + len(plan) // 12), tell)
     calculated = (slurm.state / "ctld" / "priority_last_decay_ran").stat().st_mtime
     with daemon(slurm, on=policy == "ltgf"):
         begin = int(time.time()) + 2
@@ -235,18 +236,31 @@ def real(plan: Sequence[Plan], policy: str, slurm: Slurm, tell: Callable[[str], 
     return Real(policy, gap_s, calculated, records, load)
 
 
-def gap(slurm: Slurm, tell: Callable[[str], None]) -> float:
+def gap(slurm: Slurm, rounds: int, tell: Callable[[str], None]) -> float:
     """Seconds from the end of a job to the start of the next on its node, the mean of many."""
-    ids = [slurm.submit("root", GPUS_A_NODE, ROUND_S) for _ in range(NODES * ROUNDS)]
+    lengths = [ROUNDS_S[i % len(ROUNDS_S)] for i in range(NODES * rounds)]
+    ids = [slurm.submit("root", GPUS_A_NODE, seconds) for seconds in lengths]
     slurm.ended(ids, lambda pd, r: tell(f"measuring Slurm's own overhead: {pd + r} jobs left"))
+    return mean_gap(slurm.times(ids).values())
+
+
+def mean_gap(jobs: Iterable[Times]) -> float:
+    """Seconds that nodes idle between two jobs of theirs, where the next one waited already.
+
+    sacct's times are whole seconds, so that one gap says little and the mean of many much.
+    """
     by_node: dict[str, list[Times]] = {}
-    for times in slurm.times(ids).values():
+    for times in sorted(jobs, key=lambda times: times.start):
         by_node.setdefault(times.node, []).append(times)
-    return fmean(
+    gaps = [
         after.start - before.end
         for of_node in by_node.values()
-        for before, after in pairwise(sorted(of_node, key=lambda times: times.start))
-    )
+        for before, after in pairwise(of_node)
+        if after.submit <= before.end
+    ]
+    if not gaps:
+        sys.exit("compare-with-slurm: too busy a machine: no job waited for the end of another")
+    return fmean(gaps)
 
 
 @contextmanager

@@ -105,6 +105,20 @@ def test_a_bound_is_missed_on_its_far_side_only(script: Any) -> None:
     assert script.missed(row | {"wait_difference": None}) == ["waiting"]
 
 
+def test_the_gap_is_between_jobs_of_a_node_that_waited(script: Any) -> None:
+    runs = importlib.import_module("slurm_runs")
+    jobs = [
+        runs.Times("n2", 0, 3, 5),
+        runs.Times("n1", 0, 4, 5),
+        runs.Times("n1", 0, 0, 4),  # ends as the one before starts: 0
+        runs.Times("n2", 0, 7, 9),  # 2 s after
+        runs.Times("n2", 10, 11, 12),  # did not wait yet when the node was free
+    ]
+    assert runs.mean_gap(jobs) == 1.0
+    with pytest.raises(SystemExit, match="too busy"):
+        runs.mean_gap(jobs[-1:])
+
+
 def test_slurm_is_compared_with_its_own_other_runs_of_the_same_jobs(script: Any) -> None:
     def row(policy: str, starts: list[int], begin: int, gpus: int = 1) -> dict[str, Any]:
         records = [[begin, begin + at, begin + at + 5, "bio", gpus, 5] for at in starts]
