@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One rule of the artifact made ours, in a row."""
+    """One rule of a row changed: of the artifact's, or where there is a spec, of ours."""
 
     row: str
     name: str
@@ -58,6 +58,7 @@ class Switch:
     placement: Placement = "packed"
     backfill: str = "none"
     shuffled: int | None = None
+    spec: str = ""
 
 
 #: The artifact at its commit 7ab4bac5, only made faster, on the same two files.
@@ -118,6 +119,14 @@ ROWS = (
         88,
     ),
 )
+
+
+def ours(name: str, more: str = "", placement: Placement = "packed") -> Switch:
+    """A rule of ours changed."""
+    spec = f"ltgf-lease:lease=15min{more}"
+    return Switch("astraea 900 s", name, {}, placement, "easy", spec=spec)
+
+
 SWITCHES = (
     *(Switch("astraea 900 s", f"tenants in another order ({k})", shuffled=k) for k in (1, 2, 3)),
     Switch("astraea 900 s", "all that end at a tick are seen at it", {"skips": False}),
@@ -127,14 +136,26 @@ SWITCHES = (
     Switch("astraea 900 s", "quotas are not rounded", {"whole": False}),
     Switch("astraea 900 s", "who does not fit blocks nobody", {"blocks": False}),
     Switch("astraea 900 s", "a node or wait, EASY", {}, "consolidated", "easy"),
+    *(
+        Switch(row, f"tenants in another order ({k})", shuffled=k)
+        for row in ("astraea 3600 s", "astraea, 704 GPUs")
+        for k in (1, 2)
+    ),
     Switch("srtf", "tenants borrow in another order", {"seed": 2}),
     Switch("srtf", "all that end at a tick are seen at it", {"skips": False}),
     Switch("srtf", "a tick of 10 s", {"tick_s": 10}),
     Switch("srtf", "who does not fit blocks nobody", {"blocks": False}),
     Switch("srtf", "a node or wait, EASY", {}, "consolidated", "easy"),
+    Switch("themis", "a tick of 10 s", {"tick_s": 10}),
+    Switch("2das", "a tick of 10 s", {"tick_s": 10}),
     Switch("fifo", "tenants borrow in another order", {"seed": 2}),
     Switch("fifo", "who does not fit blocks nobody", {"blocks": False}),
     Switch("fifo", "a node or wait, EASY", {}, "consolidated", "easy"),
     Switch("yarn-cs", "a tick of 10 s", {"tick_s": 10}),
     Switch("yarn-cs", "a node or wait, EASY", {}, "consolidated", "easy"),
+    ours("any gain is worth a move", ",margin=0", "consolidated"),
+    ours("split rather than wait"),
+    ours("split, any gain is worth a move", ",margin=0"),
+    ours("split, leases end together", ",pass=15min"),
+    ours("split, credit of 7 days", ",window=7d"),
 )

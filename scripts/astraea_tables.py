@@ -27,12 +27,12 @@ Line = list[str]
 
 
 def as_text(result: Mapping[str, Any]) -> str:
-    """Both tables in columns."""
+    """All tables in columns."""
     return "\n\n".join(aligned(list(table)) for table in tables(result))
 
 
 def as_markdown(result: Mapping[str, Any]) -> str:
-    """Both tables for the page."""
+    """All tables for the page."""
     found = []
     for table in tables(result):
         head, *lines = table
@@ -42,10 +42,11 @@ def as_markdown(result: Mapping[str, Any]) -> str:
 
 
 def tables(result: Mapping[str, Any]) -> Iterator[Iterator[Line]]:
-    """The rows; and what each switch makes of one, if any was tried."""
+    """The rows; what each switch makes of its rules and of ours, if any was tried."""
     yield rows(result)
-    if result["switches"]:
-        yield switches(result)
+    for rules in ("its_rules", "our_rules"):
+        if any(one["of"] == rules for one in result["switches"]):
+            yield switches(result, rules)
 
 
 def rows(result: Mapping[str, Any]) -> Iterator[Line]:
@@ -57,12 +58,15 @@ def rows(result: Mapping[str, Any]) -> Iterator[Line]:
             yield [name, who or row["spec"], *shown(row[key])]
 
 
-def switches(result: Mapping[str, Any]) -> Iterator[Line]:
+def switches(result: Mapping[str, Any], rules: str) -> Iterator[Line]:
     """A line a switch, below the row in which it was made."""
-    yield ["policy", "its rules, but", *(title for title, _ in COLUMNS.values())]
-    base = {row["row"]: row["its_rules"] for row in result["rows"]}
+    title = f"{rules.replace('_', ' ')}, but"
+    yield ["policy", title, *(name for name, _ in COLUMNS.values())]
+    base = {row["row"]: row[rules] for row in result["rows"]}
     last = ""
     for one in result["switches"]:
+        if one["of"] != rules:
+            continue
         if one["row"] != last:
             last = one["row"]
             yield [last, "", *shown(base[last])]
