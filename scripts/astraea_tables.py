@@ -50,12 +50,14 @@ def tables(result: Mapping[str, Any]) -> Iterator[Iterator[Line]]:
 
 
 def rows(result: Mapping[str, Any]) -> Iterator[Line]:
-    """Four lines a row: told, with its rules by its measure and by ours, with ours."""
+    """Lines of a row: told, with its rules by its measure, by ours, and with our rules."""
     yield ["policy", "who", *(title for title, _ in COLUMNS.values())]
     for row in result["rows"]:
         for key, who in LINES.items():
             name = row["row"] if key == "artifact" else ""
             yield [name, who or row["spec"], *shown(row[key])]
+            if key == "its_rules":
+                yield ["", "difference", *differences(row["its_rules"], row["artifact"])]
 
 
 def switches(result: Mapping[str, Any], rules: str) -> Iterator[Line]:
@@ -79,6 +81,19 @@ def shown(values: Mapping[str, Any]) -> Line:
         "" if values[key] is None else form.format(values[key])
         for key, (_, form) in COLUMNS.items()
     ]
+
+
+def differences(values: Mapping[str, Any], told: Mapping[str, Any]) -> Line:
+    """What is to be had more than was told, as text: of times the part, of others the amount."""
+    found = []
+    for key, (_, form) in COLUMNS.items():
+        if values[key] is None or told[key] is None:
+            found.append("")
+        elif key.endswith("_s"):
+            found.append(f"{values[key] / told[key] - 1:+.1%}")
+        else:
+            found.append(form.replace(":", ":+").format(values[key] - told[key]))
+    return found
 
 
 def aligned(lines: list[Line]) -> str:

@@ -370,8 +370,11 @@ def test_the_comparison_measures_both_ways(tmp_path):
     (tmp_path / "all.json").write_text(out)
     code, table, _ = compare(tmp_path, "--read", tmp_path / "all.json", "--markdown")
     assert code == 0
+    assert "|  | difference |" in table
+    assert f"| {150 / 66071 - 1:+.1%} |" in table
+    assert f"| {1 - 871:+d} |" in table
     assert "| yarn-cs | artifact | 0.615 | 0.0229 | 51.4% |" in table
-    assert len(table.splitlines()) == 6
+    assert len(table.splitlines()) == 7
 
 
 def test_without_the_trace_the_comparison_is_one_line(tmp_path):
