@@ -3,12 +3,15 @@
 A running job holds a lease of L seconds. When it ends the job competes again with the pending ones
 by the same order. If it is among those that the order would serve, the lease is renewed, at no
 cost. If not, and a pending job before it could use its GPUs, it yields: it is to be checkpointed
-and requeued. It keeps its GPUs all the same where yielding would cost more than it brings:
+and requeued. The least deserving yield first, and no more of them than the pending job needs on
+nodes where it fits: whoever cannot let it start keeps its GPUs. A job that finds room elsewhere at
+once makes way for any job, also where the order would have served it. A job keeps its GPUs where
+moving it would cost more than it brings:
 
     it cannot checkpoint (unless the site preempts such jobs too)
     it has run for less than `min_run_s`, or was restarted `max_restarts` times
     its lease so far does not pay for a checkpoint and a restore: ran < cost / overhead
-    the swap would not raise the lower of the two tenants' credits by `margin`: no ping-pong
+    the swap would not bring the poorer of the two tenants further: no ping-pong
     `concurrency` others yield already
 
 Source: ASTRAEA (Ye et al., TPDS 2022), leases; LTGF.md section 5 for the guards.
@@ -19,9 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing, order
+from slurm_ltgf.core.room import Room
 
 
 class Action(Enum):
@@ -53,7 +58,11 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRules:
-    """When a job must not yield; see the module. margin: part of the lower credit."""
+    """When a job must not yield; see the module.
+
+    margin: by how much the poorer of the two tenants must be better off for the swap, as a part of
+    what the taker gains by it.
+    """
 
     min_run_s: float = 0.0
     max_restarts: int = 20
@@ -79,7 +88,7 @@ def verdicts(
     standings: Mapping[str, Standing],
     *,
     pool_of: Mapping[int, str],
-    free_gpus: Mapping[str, float],
+    rooms: Mapping[str, Room],
     rules: Rules,
     lease_rules: LeaseRules,
     now: int,
@@ -93,60 +102,40 @@ def verdicts(
         standings: of every tenant here; `held_gpus` with the expired jobs, `committed_gpu_s`
             without (their leases are over).
         pool_of: pending job id -> pool.
-        free_gpus: pool -> GPUs that no job holds.
+        rooms: pool -> its nodes, with the expired jobs on them; left as the verdicts have it.
+        rho: raw job id -> job index, of expired and pending jobs; absent means 0.
 
     Returns:
         A verdict for each expired job, in their order.
     """
     running = {job.job_id: job for job in expired}
     waiting = {job.job_id: job for job in pending if job.demand}
-    served = _served(running, waiting, standings, pool_of, free_gpus, rules, now=now, rho=rho)
-    takers = [waiting[job_id] for job_id in served if job_id in waiting]
-    losers = [job for job in expired if job.job_id not in served]
-    exchange = _Exchange(standings, rules, lease_rules, dict(free_gpus))
-    decided = {
-        job.job_id: Verdict(job.job_id, Action.RENEW, "among those that the order serves")
-        for job in expired
-        if job.job_id in served
-    }
-    for taker in takers:
-        decided |= exchange.make_room(taker, pool_of[taker.job_id], losers, decided)
-    for job in losers:
-        if job.job_id not in decided:
-            decided[job.job_id] = Verdict(
-                job.job_id, Action.KEEP, "no job before it could use its GPUs"
-            )
-    return [decided[job.job_id] for job in expired]
+    turns = _turns(running, waiting, standings, rules, now=now, rho=rho)
+    exchange = _Exchange(standings, rules, lease_rules, running, turns)
+    for job_id in turns:
+        if job_id in waiting:
+            exchange.make_room(waiting[job_id], rooms[pool_of[job_id]])
+    return [exchange.verdict(job) for job in expired]
 
 
-def _served(
+def _turns(
     running: Mapping[int, Leased],
     waiting: Mapping[int, PendingJob],
     standings: Mapping[str, Standing],
-    pool_of: Mapping[int, str],
-    free_gpus: Mapping[str, float],
     rules: Rules,
     *,
     now: int,
     rho: Mapping[int, float] | None,
 ) -> list[int]:
-    """Ids of jobs that the order would serve if the expired ones had given their GPUs back."""
-    room = dict(free_gpus)
-    for job in running.values():
-        room[job.pool] = room.get(job.pool, 0.0) + job.gpus
+    """Ids of all by the order, as if the expired ones had given their GPUs back."""
     again = [
-        PendingJob(job.job_id, job.tenant, job.gpus, submit=job.submit, eligible=job.submit)
+        # it does not starve: it runs
+        PendingJob(job.job_id, job.tenant, job.gpus, submit=now, eligible=job.submit)
         for job in running.values()
     ]
     without = {name: _released(own, name, running) for name, own in standings.items()}
-    served = []
-    for turn in order([*waiting.values(), *again], without, rules=rules, now=now, rho=rho):
-        job_id, gpus = turn.job.job_id, turn.job.gpus
-        pool = running[job_id].pool if job_id in running else pool_of[job_id]
-        if gpus <= room.get(pool, 0.0):
-            room[pool] -= gpus
-            served.append(job_id)
-    return served
+    found = order([*waiting.values(), *again], without, rules=rules, now=now, rho=rho)
+    return [turn.job.job_id for turn in found]
 
 
 def _released(own: Standing, tenant: str, running: Mapping[int, Leased]) -> Standing:
@@ -168,64 +157,102 @@ class _Exchange:
         standings: Mapping[str, Standing],
         rules: Rules,
         lease_rules: LeaseRules,
-        free: dict[str, float],
+        running: Mapping[int, Leased],
+        turns: Sequence[int],
     ) -> None:
         self._standings = standings
         self._rules = rules
         self._lease_rules = lease_rules
-        self._free = free
+        self._running = running
+        self._place = {job_id: i for i, job_id in enumerate(turns)}
         self._held = {name: own.held_gpus for name, own in standings.items()}
-        self._yielding = 0
-
-    def make_room(
-        self,
-        taker: PendingJob,
-        pool: str,
-        losers: Sequence[Leased],
-        decided: Mapping[int, Verdict],
-    ) -> dict[int, Verdict]:
-        """Verdicts that let the taker start; none yields where not all that it needs can be had."""
-        free = self._free.get(pool, 0.0)
-        if free >= taker.gpus:
-            self._free[pool] = free - taker.gpus
-            self._held[taker.tenant] = self._held.get(taker.tenant, 0.0) + taker.gpus
-            return {}
-        found: dict[int, Verdict] = {}
-        chosen: list[Leased] = []
-        for job in losers:
-            if job.pool != pool or job.job_id in decided:
-                continue
-            objection = self._objection(job, taker, len(chosen))
-            if objection:
-                found[job.job_id] = Verdict(job.job_id, Action.KEEP, objection)
-                continue
-            chosen.append(job)
-            free += job.gpus
-            if free >= taker.gpus:
-                break
-        if free < taker.gpus:
-            return found
-        self._swap(chosen, taker, pool, free)
-        return found | {
-            job.job_id: Verdict(
-                job.job_id,
-                Action.YIELD,
-                f"{taker.tenant}'s job {taker.shown_id or taker.job_id} comes before it and "
-                f"can use its {job.gpus:g} GPUs",
-                taker.job_id,
-            )
-            for job in chosen
+        # the last in the order is the first to go
+        self._rank = {
+            job_id: i for i, job_id in enumerate(j for j in reversed(turns) if j in running)
         }
+        self._in_vain: set[tuple[str, float, int, int]] = set()
+        self._yielding: dict[int, Verdict] = {}
+        self._objections: dict[int, str] = {}
 
-    def _swap(self, chosen: Sequence[Leased], taker: PendingJob, pool: str, free: float) -> None:
-        self._free[pool] = free - taker.gpus
-        self._yielding += len(chosen)
-        for job in chosen:
-            self._held[job.tenant] -= job.gpus
+    def verdict(self, job: Leased) -> Verdict:
+        """What becomes of a job after all."""
+        if job.job_id in self._yielding:
+            return self._yielding[job.job_id]
+        if job.job_id not in self._objections:
+            return Verdict(job.job_id, Action.RENEW, "no job before it could use its GPUs")
+        return Verdict(job.job_id, Action.KEEP, self._objections[job.job_id])
+
+    def make_room(self, taker: PendingJob, room: Room) -> None:
+        """Let jobs yield so that the taker can start, if that is possible and worth it."""
+        if room.fits(taker.job_id):
+            self._start(taker, room)
+            return
+        like_it = (taker.tenant, taker.gpus, taker.tasks, id(room))
+        if like_it in self._in_vain:
+            return  # nor was there room for one before it that is like it
+        # who makes way must fit elsewhere: all of them and the taker have to be given GPUs
+        can_move = room.free_gpus >= taker.gpus
+        for may_go in (self._may_go_or_move, self._may_go) if can_move else (self._may_go,):
+            going = room.clear(taker.job_id, self._rank, partial(may_go, taker))
+            if going is not None and self._is_possible(going, taker, room):
+                self._start(taker, room, going)
+                return
+        self._in_vain.add(like_it)
+
+    def _is_possible(self, going: Sequence[int], taker: PendingJob, room: Room) -> bool:
+        """Whether so many may yield, and those that only make way find room elsewhere at once."""
+        if len(self._yielding) + len(going) > self._lease_rules.concurrency:
+            reason = (
+                f"{len(going)} jobs would have to yield and {len(self._yielding)} yield already: "
+                f"no more than {self._lease_rules.concurrency} may at once"
+            )
+            self._objections.update(dict.fromkeys(going, reason))
+            return False
+        moving = [job_id for job_id in going if not self._may_go(taker, job_id)]
+        if not moving:
+            return True
+        return room.would_fit(going, [taker.job_id, *moving])
+
+    def _start(self, taker: PendingJob, room: Room, going: Sequence[int] = ()) -> None:
+        who = f"{taker.tenant}'s job {taker.shown_id or taker.job_id}"
+        moving = [job_id for job_id in going if not self._may_go(taker, job_id)]
+        for job_id in going:
+            job = self._running[job_id]
+            room.give(job_id)
+            del self._rank[job_id]
+            if job_id in moving:
+                reason = f"it makes way for {who} and can start again elsewhere at once"
+            else:
+                reason = f"{who} comes before it and can use its {job.gpus:g} GPUs"
+            self._yielding[job_id] = Verdict(job_id, Action.YIELD, reason, taker.job_id)
+        for job_id in (taker.job_id, *moving):
+            room.take(job_id)
+        for job_id in going:
+            if job_id not in moving:
+                self._held[self._running[job_id].tenant] -= self._running[job_id].gpus
         self._held[taker.tenant] = self._held.get(taker.tenant, 0.0) + taker.gpus
 
-    def _objection(self, job: Leased, taker: PendingJob, chosen: int) -> str:
-        """Why the job must not yield to the taker; "" if it may."""
+    def _may_go_or_move(self, taker: PendingJob, job_id: int) -> bool:
+        """Whether the job may leave its place for the taker, to wait or to go elsewhere."""
+        objection = self._cost_objection(self._running[job_id])
+        if objection:
+            self._objections[job_id] = objection
+        return not objection
+
+    def _may_go(self, taker: PendingJob, job_id: int) -> bool:
+        """Whether the job may yield to the taker."""
+        job = self._running[job_id]
+        objection = self._cost_objection(job)
+        if not objection and self._place[job_id] < self._place[taker.job_id]:
+            return False
+        if not objection and not self._improves(job, taker):
+            objection = f"{job.tenant} would have had no more than {taker.tenant} then"
+        if objection:
+            self._objections[job_id] = objection
+        return not objection
+
+    def _cost_objection(self, job: Leased) -> str:
+        """Why the job must not be moved at all; "" if it may."""
         limits = self._lease_rules
         if not job.can_checkpoint and not limits.preempt_without_checkpoint:
             return "it cannot checkpoint"
@@ -236,24 +263,26 @@ class _Exchange:
         worth_s = job.cost_s / limits.overhead
         if job.ran_s < worth_s:
             return f"a move costs {job.cost_s:g} s: not before it has run {worth_s:g} s"
-        if self._yielding + chosen >= limits.concurrency:
-            return f"{limits.concurrency} jobs yield already"
-        if not self._improves(job, taker):
-            return f"{job.tenant} would have had no more than {taker.tenant} then"
         return ""
 
     def _improves(self, job: Leased, taker: PendingJob) -> bool:
-        """Whether the lower of the two credits at the end of the next lease rises by the margin."""
+        """Whether the poorer of the two tenants is better off at the end of the next lease."""
         if job.tenant == taker.tenant:
             return True
         gpus = min(job.gpus, taker.gpus)
-        before = min(self._credit(job.tenant, 0.0), self._credit(taker.tenant, 0.0))
-        after = min(self._credit(job.tenant, -gpus), self._credit(taker.tenant, gpus))
-        return after > before * (1 + self._lease_rules.margin)
+        before = min(self._state(job.tenant, 0.0), self._state(taker.tenant, 0.0))
+        gained = self._state(taker.tenant, gpus)
+        after = min(self._state(job.tenant, -gpus), gained)
+        if before[0] != after[0]:
+            return after > before
+        gain = gained[1] - self._state(taker.tenant, 0.0)[1]
+        return after[1] - before[1] > self._lease_rules.margin * gain
 
-    def _credit(self, tenant: str, more_gpus: float) -> float:
+    def _state(self, tenant: str, more_gpus: float) -> tuple[bool, float]:
+        """(above the floor, credit at the end of the next lease) with so many GPUs more."""
         own = self._standings[tenant]
         due = own.due_gpu_s + own.quota_gpus * self._rules.lease_s
         held = self._held.get(tenant, 0.0) + more_gpus
         has = own.attained_gpu_s + own.committed_gpu_s + held * self._rules.lease_s
-        return has / due if due > 0 else float("inf")
+        credit = has / due if due > 0 else float("inf")
+        return held >= self._rules.floor * own.quota_gpus, credit

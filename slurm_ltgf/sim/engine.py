@@ -228,6 +228,8 @@ class _World:
 
     def _again(self, job: Job, held: Hold) -> None:
         job.runs.append(held)
+        if held.state == "PREEMPTED":
+            job.kept_s += held.end - held.start
         job.start = None
         self._wait(job)
 
@@ -252,7 +254,7 @@ class _World:
             if job.job_id in yielding:
                 self._tell(job, "yielded", job.nodes, self._checkpoint(grip))
             else:
-                self._tell(job, "kept", job.nodes, self._grant_lease(job, grip.since))
+                self._tell(job, "kept", job.nodes, self._renew(job, grip.since))
 
     def _checkpoint(self, grip: _Grip, lost_s: int = 0) -> int:
         """Begin to checkpoint a job; when it gives its GPUs back."""
@@ -325,6 +327,14 @@ class _World:
             return None
         pass_s = self._policy.pass_s
         end = -(-(self.now + self._policy.lease_s) // pass_s) * pass_s
+        heapq.heappush(self._leases, (end, job.job_id, since))
+        return end
+
+    def _renew(self, job: Job, since: int) -> int | None:
+        """Let a job keep its GPUs until it is asked again; when that is."""
+        if self._policy.renew_s is None:
+            return self._grant_lease(job, since)
+        end = (self.now // self._policy.renew_s + 1) * self._policy.renew_s
         heapq.heappush(self._leases, (end, job.job_id, since))
         return end
 

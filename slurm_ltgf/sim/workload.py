@@ -28,7 +28,8 @@ class Job:
 
     runs: each time it held GPUs before the present one. start: of the present run, or of the last
     one; end: of the whole job. left_s: work of the present attempt not yet done and
-    kept. failures: how many of lost_s have happened. nodes: (node, GPUs) it holds.
+    kept. kept_s: of runs that are over, those whose work goes on. failures: how many of lost_s have
+    happened. nodes: (node, GPUs) it holds.
     """
 
     job_id: int
@@ -45,6 +46,7 @@ class Job:
     start: int | None = None
     end: int | None = None
     left_s: int = -1
+    kept_s: int = 0
     failures: int = 0
     runs: list[Hold] = field(default_factory=list)
     nodes: tuple[tuple[int, int], ...] = ()

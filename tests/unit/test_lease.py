@@ -7,6 +7,7 @@ import pytest
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing
+from slurm_ltgf.core.room import Room
 
 L = 3600
 #: Two tenants of 8 GPUs quota each; rich has had its window's due twice, poor nothing.
@@ -15,13 +16,25 @@ POOR = Standing(attained_gpu_s=0, due_gpu_s=8 * 24 * L, quota_gpus=8, held_gpus=
 OLD = Leased(1, "rich", 8, ran_s=L)
 
 
+def gpus_of(jobs):
+    return {job.job_id: job.gpus for job in jobs}
+
+
 def decide(expired, pending, *, free=0.0, standings=None, pools=None, **limits):
+    pools = pools or {job.job_id: "" for job in pending}
     found = verdicts(
         expired,
         pending,
         standings or {"rich": RICH, "poor": POOR},
-        pool_of=pools or {job.job_id: "" for job in pending},
-        free_gpus={"": free},
+        pool_of=pools,
+        rooms={
+            pool: Room.counted(
+                0 if pool else free,
+                gpus_of(job for job in expired if job.pool == pool),
+                gpus_of(job for job in pending if pools[job.job_id] == pool),
+            )
+            for pool in ("", *pools.values())
+        },
         rules=Rules(lease_s=L, floor=0),
         lease_rules=LeaseRules(**limits),
         now=10 * L,
@@ -60,7 +73,7 @@ def test_several_small_jobs_yield_to_a_big_one_or_none_does():
 def test_a_job_of_another_pool_is_left_alone():
     got, reasons = decide([OLD], [waits(11)], pools={11: "other"})
     assert got == {1: (Action.RENEW, None)}
-    assert reasons[1] == "among those that the order serves"
+    assert reasons[1] == "no job before it could use its GPUs"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,13 +122,32 @@ def test_a_lease_moves_a_job_and_charges_both_ends_of_the_move():
     5 s checkpoint, b runs 100 s, a restores for 20 s and works its other 2990 s."""
     jobs = [job(1, 8, 5000), job(11, 8, 100, submit=10, tenant="b")]
     site = Site({"a": 1.0, "b": 1.0}, 8, rules=Rules(lease_s=2000))
-    outcome = simulate(workload(jobs), nodes_of(1, 8), POLICIES["ltgf-lease"](site))
+    outcome = simulate(workload(jobs), nodes_of(1, 8), make("ltgf-lease:pass=30", site))
     a, b = outcome.jobs
     assert (a.runs, b.start, b.end) == ([(0, 2015, "PREEMPTED")], 2015, 2115)
     assert (a.start, a.end) == (2115, 2115 + 20 + 2990)
     m = measures(outcome, {"a": 1, "b": 1})
     assert (m.preemptions, m.overhead_gpu_s) == (1, 8 * 25)
     assert m.tenants[0].attained_gpu_s == 8 * (2015 + 3010)
+
+
+@pytest.mark.parametrize(("more", "start"), [("", 2105), (",pass=2000", 4005)])
+def test_leases_that_end_together_let_a_large_job_in(more, start):
+    """The lease of job 1 ends at 2010, but 4 GPUs are too few: it is asked again every pass, and at
+    2100 with job 2. With pass=2000 both are asked at 4000."""
+    jobs = [job(1, 4, 5000), job(2, 4, 5000, submit=100)]
+    jobs += [job(11, 8, 100, submit=110, tenant="b")]
+    assert starts(jobs, f"ltgf-lease:lease=2000{more}")[11] == start
+
+
+def test_a_lease_ends_only_for_a_job_that_can_use_these_nodes():
+    """b wants GPUs of type y: a's job on them yields, the one on x does not."""
+    cluster = Cluster([NodeType(1, 4, "x"), NodeType(1, 4, "y")])
+    jobs = [replace(job(k, 4, 5000), gpu_type=kind) for k, kind in ((1, "x"), (2, "y"))]
+    jobs += [replace(job(11, 4, 100, submit=10, tenant="b"), gpu_type="y")]
+    policy = make("ltgf-lease:lease=2000,pass=30", Site({"a": 1.0, "b": 1.0}, 8))
+    one, two, other = simulate(workload(jobs), cluster, policy).jobs
+    assert (one.end, two.runs, other.start) == (5000, [(0, 2015, "PREEMPTED")], 2015)
 
 
 def test_a_lease_is_renewed_for_nothing_while_nobody_waits():
@@ -515,16 +535,13 @@ def test_tenants_without_a_share_run_too(policy, weights):
 
 
 def test_job_indices_are_those_of_the_worked_value_j1():
-    """LTGF.md section 7, J1, at 3: E1 = 4 + 2 + 2 = S1; E2 = 4, S2 = 2. A failed run is no work."""
+    """LTGF.md section 7, J1, at 3: E1 = 4 + 2 + 2 = S1; E2 = 4, S2 = 2."""
     indices = Indices(4)
     one, two, three = job(1, 4, 3), job(2, 2, 1), job(3, 4, 9)
     indices.arrived(one, 0)
     indices.arrived(two, 1)
-    one.runs.append(Hold(0, 2))
-    two.runs.append(Hold(2, 3))
+    one.kept_s, two.kept_s = 2, 1
     assert (indices.rho(one, 3), indices.rho(two, 3)) == (1.0, 0.5)
-    one.runs.append(Hold(3, 9, "NODE_FAIL"))
-    assert indices.rho(one, 3) == 1.0
     indices.arrived(three, 3)
     assert math.isinf(indices.rho(three, 3))
 
@@ -536,6 +553,7 @@ def test_a_tenants_moved_jobs_go_by_rho_behind_those_that_never_ran_or_failed():
     for job_id, held in runs.items():
         one = job(job_id, 1, 100)
         one.runs.extend(held)
+        one.kept_s = sum(hold.end - hold.start for hold in held if hold.state == "PREEMPTED")
         indices.arrived(one, 0)
         queue.add(one, PendingJob(job_id, "a", 1, submit=0, eligible=10))
     assert [record.job_id for record in queue.in_order(20)] == [3, 4, 2, 1]

@@ -12,11 +12,11 @@ from slurm_ltgf.core.lease import LeaseRules
 from slurm_ltgf.core.order import Rules
 from slurm_ltgf.sim.policies.astraea import Astraea
 from slurm_ltgf.sim.policies.astraea_tenant import Terms as AstraeaTerms
-from slurm_ltgf.sim.policies.base import PASS_S, Base, Policy
+from slurm_ltgf.sim.policies.base import Base, Policy
 from slurm_ltgf.sim.policies.fifo import Fifo
 from slurm_ltgf.sim.policies.gandiva_fair import GandivaFair
 from slurm_ltgf.sim.policies.las_2d import Las2d
-from slurm_ltgf.sim.policies.ltgf import Ltgf, LtgfLease, Terms
+from slurm_ltgf.sim.policies.ltgf import LEASE_PASS_S, Ltgf, LtgfLease, Terms
 from slurm_ltgf.sim.policies.slurm_fairtree import SlurmFairTree
 from slurm_ltgf.sim.policies.spec import CAP, Key, choice, duration, number, parse, split
 from slurm_ltgf.sim.policies.srtf import Srtf
@@ -76,7 +76,7 @@ def _terms(site: Site, given: Values) -> Terms:
             min_run="min_run_s",
         ),
         cost_s=site.cost_s,
-        pass_s=given.get("pass", PASS_S),
+        pass_s=given.get("pass", LEASE_PASS_S),
     )
 
 

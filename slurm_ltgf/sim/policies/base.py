@@ -19,6 +19,8 @@ class Policy(Protocol):
     name: its canonical spec. period_s: also to be asked this often while jobs wait, None: only when
     something happened. lease_s: running jobs are asked about again after so long; None: they run to
     their end. pass_s: leases end at multiples of this; where it is lease_s they end together.
+    renew_s: who keeps its GPUs at the end of its lease is asked again at the next multiple of this;
+    None: after another lease.
     tick_s: it decides at multiples of this, whether jobs wait or not, and never between; None: as
     things happen.
     """
@@ -37,6 +39,10 @@ class Policy(Protocol):
 
     @property
     def pass_s(self) -> int:
+        """See above."""
+
+    @property
+    def renew_s(self) -> int | None:
         """See above."""
 
     @property
@@ -125,6 +131,7 @@ class Base:
     period_s: int | None = None
     lease_s: int | None = None
     pass_s: int = PASS_S
+    renew_s: int | None = None
     tick_s: int | None = None
     limits: Mapping[str, float] | None = None
     said: dict[int, str] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,9 +13,13 @@ from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing, turns
 from slurm_ltgf.sim.cluster import Cluster
 from slurm_ltgf.sim.explain import turn_reason
-from slurm_ltgf.sim.policies.base import PASS_S, Base
+from slurm_ltgf.sim.policies.base import Base
+from slurm_ltgf.sim.policies.rooms import Rooms
 from slurm_ltgf.sim.policies.stage2 import Indices, TenantQueue
 from slurm_ltgf.sim.workload import Job
+
+#: Seconds between two looks at leases that are over.
+LEASE_PASS_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,8 @@ class Terms:
 
     window_s, half_life_s: what of the past counts; either may be inf. key: "credit" or "share".
     tie: what decides between jobs of one tenant with equal rho, of stage2.TIES. rules, lease_rules:
-    of core. cost_s: what a move costs, as leases are told. pass_s: leases end at multiples of it.
+    of core. cost_s: what a move costs, as leases are told. pass_s: leases end at multiples of it;
+    whoever kept its GPUs at the end of one is asked again at each.
     """
 
     window_s: float = 86400
@@ -33,7 +39,7 @@ class Terms:
     rules: Rules = field(default_factory=Rules)
     lease_rules: LeaseRules = field(default_factory=LeaseRules)
     cost_s: float = 25
-    pass_s: int = PASS_S
+    pass_s: int = LEASE_PASS_S
 
 
 class Ltgf(Base):
@@ -66,7 +72,8 @@ class Ltgf(Base):
         self._jobs[job.job_id] = job
         self._book.wait(job.tenant, job.gpus, now)
         self._indices[job.tenant].arrived(job, now)
-        record = PendingJob(job.job_id, job.tenant, job.gpus, submit=job.submit, eligible=now)
+        # Slurm gives a requeued job a new submit time: it has not waited since the first one
+        record = PendingJob(job.job_id, job.tenant, job.gpus, submit=now, eligible=now)
         self._waiting[job.tenant].add(job, record)
 
     def started(self, job: Job, now: int) -> None:
@@ -118,7 +125,7 @@ class LtgfLease(Ltgf):
     def __init__(self, weights: Mapping[str, float], gpus: int, terms: Terms) -> None:
         super().__init__(weights, gpus, terms)
         self.lease_s = int(terms.rules.lease_s)
-        self.pass_s = terms.pass_s
+        self.pass_s = self.renew_s = terms.pass_s
 
     def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """By the verdicts of core.lease, against the jobs that come next in the order."""
@@ -128,38 +135,55 @@ class LtgfLease(Ltgf):
             if self.said is not None:
                 self.said.update((job.job_id, "no job that waits comes before it") for job in over)
             return ()
+        rooms = Rooms(room, over, pending)
         found = verdicts(
-            [self._leased(job, now) for job in over],
-            pending,
-            self._standings({job.tenant for job in over} | {job.tenant for job in pending}, now),
-            pool_of={job.job_id: "" for job in pending},
-            free_gpus={"": float(room.free_gpus)},
+            [self._leased(job, rooms.pool_of[job.job_id], now) for job in over],
+            [self._waiting[job.tenant].record(job) for job in pending],
+            self._standings({job.tenant for job in (*over, *pending)}, now),
+            pool_of=rooms.pool_of,
+            rooms=rooms.by_pool,
             rules=self._rules,
             lease_rules=self._terms.lease_rules,
             now=now,
+            rho={
+                job.job_id: self._indices[job.tenant].rho(job, now)
+                for job in (*over, *pending)
+                if job.runs or job.start is not None
+            },
         )
         if self.said is not None:
             self.said.update((verdict.job_id, verdict.reason) for verdict in found)
         return {verdict.job_id for verdict in found if verdict.action is Action.YIELD}
 
-    def _next_to_go(self, gpus: float, over: Sequence[Job], now: int) -> list[PendingJob]:
-        """The first waiting jobs that together ask for no more GPUs than could be had."""
+    def _next_to_go(self, gpus: float, over: Sequence[Job], now: int) -> list[Job]:
+        """The first waiting jobs that together ask for no more GPUs than could be had.
+
+        gpus: in all; each tenant's first jobs may have those of its own jobs that may have to go.
+        """
         quota = self.quota_without(over)
-        chosen: list[PendingJob] = []
+        own: dict[str, int] = defaultdict(int)
+        for job in over:
+            own[job.tenant] += job.gpus
+        chosen: list[Job] = []
         for job in self.queue(now, () if quota is None else quota.closed):
             if quota is not None and not quota.admits(job):
                 continue
+            if job.gpus > max(gpus, own[job.tenant]):
+                own[job.tenant] = 0
+                if gpus <= 0 and not any(own.values()):
+                    break
+                continue
             gpus -= job.gpus
-            if gpus < 0:
-                break
-            chosen.append(self._waiting[job.tenant].record(job))
+            own[job.tenant] -= job.gpus
+            chosen.append(job)
         return chosen
 
-    def _leased(self, job: Job, now: int) -> Leased:
+    def _leased(self, job: Job, pool: str, now: int) -> Leased:
         return Leased(
             job.job_id,
             job.tenant,
             job.gpus,
+            pool=pool,
             submit=job.submit,
             ran_s=now - (job.start if job.start is not None else now),
             restarts=job.moves,

@@ -49,8 +49,7 @@ class Indices:
     def rho(self, job: Job, now: int) -> float:
         """S over E of a job that waits or runs; runs that failed are no work."""
         self._advance(now)
-        ran_s = sum(hold.end - hold.start for hold in job.runs if hold.state in KEPT)
-        got = job.gpus * (ran_s + (0 if job.start is None else now - job.start))
+        got = job.gpus * (job.kept_s + (0 if job.start is None else now - job.start))
         due = self._due[job.gpus] - self._begun[job.job_id]
         return got / due if due > 0 else float("inf")
 
@@ -86,7 +85,7 @@ class TenantQueue:
     def add(self, job: Job, record: PendingJob) -> None:
         """A job waits."""
         self._records[job.job_id] = (job, record)
-        heapq.heappush(self._oldest, (job.submit, job.job_id))
+        heapq.heappush(self._oldest, (record.submit, job.job_id))
         if any(hold.state in KEPT for hold in job.runs):
             self._moved[job.job_id] = job
         else:
