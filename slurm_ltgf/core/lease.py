@@ -166,11 +166,13 @@ class _Exchange:
         self._running = running
         self._place = {job_id: i for i, job_id in enumerate(turns)}
         self._held = {name: own.held_gpus for name, own in standings.items()}
+        costs = {job_id: self._cost_objection(job) for job_id, job in running.items()}
+        self._dear = {job_id: reason for job_id, reason in costs.items() if reason}
         # the last in the order is the first to go
-        self._rank = {
-            job_id: i for i, job_id in enumerate(j for j in reversed(turns) if j in running)
-        }
+        movable = (j for j in reversed(turns) if j in running and j not in self._dear)
+        self._rank = {job_id: i for i, job_id in enumerate(movable)}
         self._in_vain: set[tuple[str, float, int, int]] = set()
+        self._better: dict[tuple[str, str, float], bool] = {}
         self._yielding: dict[int, Verdict] = {}
         self._objections: dict[int, str] = {}
 
@@ -178,9 +180,11 @@ class _Exchange:
         """What becomes of a job after all."""
         if job.job_id in self._yielding:
             return self._yielding[job.job_id]
-        if job.job_id not in self._objections:
+        objections = self._dear if self._in_vain else {}
+        reason = (objections | self._objections).get(job.job_id)
+        if reason is None:
             return Verdict(job.job_id, Action.RENEW, "no job before it could use its GPUs")
-        return Verdict(job.job_id, Action.KEEP, self._objections[job.job_id])
+        return Verdict(job.job_id, Action.KEEP, reason)
 
     def make_room(self, taker: PendingJob, room: Room) -> None:
         """Let jobs yield so that the taker can start, if that is possible and worth it."""
@@ -191,9 +195,11 @@ class _Exchange:
         if like_it in self._in_vain:
             return  # nor was there room for one before it that is like it
         # who makes way must fit elsewhere: all of them and the taker have to be given GPUs
-        can_move = room.free_gpus >= taker.gpus
-        for may_go in (self._may_go_or_move, self._may_go) if can_move else (self._may_go,):
-            going = room.clear(taker.job_id, self._rank, partial(may_go, taker))
+        anybody = [_anybody] if room.free_gpus >= taker.gpus else []
+        for may_go in (*anybody, partial(self._may_go, taker)):
+            if not any(map(may_go, self._rank)):
+                continue
+            going = room.clear(taker.job_id, self._rank, may_go)
             if going is not None and self._is_possible(going, taker, room):
                 self._start(taker, room, going)
                 return
@@ -231,25 +237,19 @@ class _Exchange:
             if job_id not in moving:
                 self._held[self._running[job_id].tenant] -= self._running[job_id].gpus
         self._held[taker.tenant] = self._held.get(taker.tenant, 0.0) + taker.gpus
-
-    def _may_go_or_move(self, taker: PendingJob, job_id: int) -> bool:
-        """Whether the job may leave its place for the taker, to wait or to go elsewhere."""
-        objection = self._cost_objection(self._running[job_id])
-        if objection:
-            self._objections[job_id] = objection
-        return not objection
+        self._better.clear()
 
     def _may_go(self, taker: PendingJob, job_id: int) -> bool:
         """Whether the job may yield to the taker."""
-        job = self._running[job_id]
-        objection = self._cost_objection(job)
-        if not objection and self._place[job_id] < self._place[taker.job_id]:
+        if self._place[job_id] < self._place[taker.job_id]:
             return False
-        if not objection and not self._improves(job, taker):
-            objection = f"{job.tenant} would have had no more than {taker.tenant} then"
-        if objection:
-            self._objections[job_id] = objection
-        return not objection
+        job = self._running[job_id]
+        if not self._improves(job, taker):
+            self._objections[job_id] = (
+                f"{job.tenant} would have had no more than {taker.tenant} then"
+            )
+            return False
+        return True
 
     def _cost_objection(self, job: Leased) -> str:
         """Why the job must not be moved at all; "" if it may."""
@@ -270,12 +270,18 @@ class _Exchange:
         if job.tenant == taker.tenant:
             return True
         gpus = min(job.gpus, taker.gpus)
-        before = min(self._state(job.tenant, 0.0), self._state(taker.tenant, 0.0))
-        gained = self._state(taker.tenant, gpus)
-        after = min(self._state(job.tenant, -gpus), gained)
+        swap = (job.tenant, taker.tenant, gpus)
+        if swap not in self._better:
+            self._better[swap] = self._is_better(*swap)
+        return self._better[swap]
+
+    def _is_better(self, loser: str, taker: str, gpus: float) -> bool:
+        before = min(self._state(loser, 0.0), self._state(taker, 0.0))
+        gained = self._state(taker, gpus)
+        after = min(self._state(loser, -gpus), gained)
         if before[0] != after[0]:
             return after > before
-        gain = gained[1] - self._state(taker.tenant, 0.0)[1]
+        gain = gained[1] - self._state(taker, 0.0)[1]
         return after[1] - before[1] > self._lease_rules.margin * gain
 
     def _state(self, tenant: str, more_gpus: float) -> tuple[bool, float]:
@@ -286,3 +292,8 @@ class _Exchange:
         has = own.attained_gpu_s + own.committed_gpu_s + held * self._rules.lease_s
         credit = has / due if due > 0 else float("inf")
         return held >= self._rules.floor * own.quota_gpus, credit
+
+
+def _anybody(job_id: int) -> bool:
+    """Whoever finds room elsewhere makes way."""
+    return True
