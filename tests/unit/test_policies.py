@@ -76,15 +76,30 @@ def test_fair_tree_serves_the_one_without_usage_first():
 
 
 def test_fair_tree_usage_decays_with_its_half_life():
-    """10 GPUs for 600 s, one half-life: (1 - 1/2) h / ln 2 s of them count at 600."""
+    """10 GPUs for 600 s, one half-life: slurmctld adds half of them at 600, and halves that."""
     policy = make("slurm-fairtree:half_life=600,period=600", Site({"a": 1, "b": 1}, 16))
     first = job(1, 10, 600)
     policy.arrived(first, 0)
     policy.started(first, 0)
     policy.ended(first, 600)
     policy.arrived(job(2, 1, 1), 1200)
-    usage = 10 * 600 / 2 / math.log(2) / 2 / 3600
+    usage = 10 * 600 / 2 / 2 / 3600
     assert policy.reason(first, 1200) == f"fairshare 0.500, usage {usage:.4g} GPU-h"
+
+
+def test_fair_tree_counts_each_period_apart():
+    """10 GPUs from 100 on, h 600, r = 2^(-1/2): 2000 r^(2/3) = 1587 at 300; u r + 3000 r: 3244
+    at 600, 4415, 5243 at 1200. A job that ends before a calculation: 1500 r^(1/2) = 1261 at once.
+    """
+    policy = make("slurm-fairtree:half_life=600,period=300", Site({"a": 1, "b": 1}, 32))
+    long, short = job(1, 10, 2000), job(2, 10, 150, tenant="b")
+    for each in (long, short):
+        policy.arrived(each, 0)
+        policy.started(each, 100)
+    policy.ended(short, 250)
+    assert policy.reason(short, 250).endswith(f"usage {1261.34 / 3600:.4g} GPU-h")
+    policy.arrived(job(3, 1, 1), 1200)
+    assert policy.reason(long, 1200).endswith(f"usage {5243.21 / 3600:.4g} GPU-h")
 
 
 def test_fair_tree_charges_from_the_start_and_tied_accounts_rank_alike():

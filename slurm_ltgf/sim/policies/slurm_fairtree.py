@@ -1,6 +1,7 @@
 """slurm-fairtree: Slurm's priority/multifactor with Fair Tree, one account a tenant below the root.
 
-    usage      GPU-seconds, halved every half_life_s, brought up to date every calc_period_s
+    usage      GPU-seconds, halved every half_life_s, brought up to date every calc_period_s and
+               when a job ends; what a job adds for d seconds is itself halved for d seconds
     LF = S / U  share over usage (both normalised among siblings), infinite where usage is 0
     fairshare  rank of the account by LF over the number of accounts (1 for the first); tied
                accounts all have the first's
@@ -46,6 +47,8 @@ class SlurmFairTree(Base):
         self._usage = dict.fromkeys(weights, 0.0)
         self._fairshare = dict.fromkeys(weights, 1.0)
         self._calculated = 0
+        self._fresh: dict[int, tuple[Job, int]] = {}  # started since then, and when
+        self._held_before = dict.fromkeys(weights, 0)  # by all others that run
         self._waiting: dict[str, dict[int, tuple[int, Job]]] = {name: {} for name in weights}
 
     def arrived(self, job: Job, now: int) -> None:
@@ -57,13 +60,18 @@ class SlurmFairTree(Base):
         """The account holds more."""
         self._calculate(now)
         del self._waiting[job.tenant][job.job_id]
-        self._usage[job.tenant] -= job.gpus * (now - self._calculated)  # it held none till now
+        self._fresh[job.job_id] = (job, now)
         super().started(job, now)
 
     def ended(self, job: Job, now: int) -> None:
         """The account holds less."""
         self._calculate(now)
-        self._usage[job.tenant] += job.gpus * (now - self._calculated)  # as slurmctld, at once
+        _, since = self._fresh.pop(job.job_id, (job, None))
+        if since is None:
+            self._held_before[job.tenant] -= job.gpus
+        self._usage[job.tenant] += job.gpus * self._counted(
+            self._calculated if since is None else since, now
+        )
         super().ended(job, now)
 
     def queue(self, now: int, closed: Collection[str]) -> Iterator[Job]:
@@ -89,14 +97,29 @@ class SlurmFairTree(Base):
         until = now - now % self._calc_period_s
         if until <= self._calculated:
             return
-        span = until - self._calculated
-        kept, counted = math.exp2(-span / self._half_life_s), float(span)
-        if kept < 1:
-            counted = (1 - kept) * self._half_life_s / math.log(2)
-        for name, held in self.held.items():
-            self._usage[name] = self._usage[name] * kept + held * counted
-        self._calculated = until
+        self._add(1)
+        self._add((until - self._calculated) // self._calc_period_s)
         self._rank()
+
+    def _add(self, periods: int) -> None:
+        """Let periods pass; what was started since the last calculation is in the first of them."""
+        until = self._calculated + self._calc_period_s
+        fade = self._calc_period_s / self._half_life_s
+        counted = self._counted(self._calculated, until)
+        kept, times = math.exp2(-periods * fade), float(periods)
+        if fade:  # the sum of 2^(-k fade) for k from 0 to periods - 1
+            times = math.expm1(-periods * fade * math.log(2)) / math.expm1(-fade * math.log(2))
+        for name, held in self._held_before.items():
+            self._usage[name] = self._usage[name] * kept + held * counted * times
+        for job, since in self._fresh.values():
+            self._usage[job.tenant] += job.gpus * self._counted(since, until)
+            self._held_before[job.tenant] += job.gpus
+        self._fresh.clear()
+        self._calculated += periods * self._calc_period_s
+
+    def _counted(self, since: int, until: int) -> float:
+        """Seconds that slurmctld counts of a time (_apply_new_usage in priority_multifactor.c)."""
+        return (until - since) * math.exp2(-(until - since) / self._half_life_s)
 
     def _rank(self) -> None:
         shares, used = sum(self._weights.values()) or 1.0, sum(self._usage.values())
