@@ -65,7 +65,7 @@ class LeaseRules:
     """
 
     min_run_s: float = 0.0
-    max_restarts: int = 20
+    max_restarts: int = 1000
     overhead: float = 0.02
     margin: float = 0.05
     concurrency: int = 4

@@ -19,7 +19,7 @@ from slurm_ltgf.sim.policies.stage2 import Indices, TenantQueue
 from slurm_ltgf.sim.workload import Job
 
 #: Seconds between two looks at leases that are over.
-LEASE_PASS_S = 300
+LEASE_PASS_S = 120
 
 
 @dataclass(frozen=True, slots=True)
