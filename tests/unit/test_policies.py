@@ -146,9 +146,9 @@ def test_a_lease_moves_a_job_and_charges_both_ends_of_the_move():
     assert m.tenants[0].attained_gpu_s == 8 * (2015 + 3010)
 
 
-@pytest.mark.parametrize(("more", "start"), [("", 2105), (",pass=2000", 4005)])
+@pytest.mark.parametrize(("more", "start"), [(",pass=30", 2105), (",pass=2000", 4005)])
 def test_leases_that_end_together_let_a_large_job_in(more, start):
-    """The lease of job 1 ends at 2010, but 4 GPUs are too few: it is asked again every pass, and at
+    """The lease of job 1 ends at 2010, but 4 GPUs are too few: it is asked again each pass, and at
     2100 with job 2. With pass=2000 both are asked at 4000."""
     jobs = [job(1, 4, 5000), job(2, 4, 5000, submit=100)]
     jobs += [job(11, 8, 100, submit=110, tenant="b")]
