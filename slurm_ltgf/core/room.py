@@ -1,6 +1,6 @@
-"""Which jobs would have to leave so that another one fits on nodes: the fewest GPUs moved.
+"""Which jobs would have to leave so that another one fits on nodes.
 
-Only GPUs are counted. A job asks for one part or several, each on a node of its own; it goes where
+One alone, if one will do, else those with the fewest GPUs. Only GPUs are counted. A job asks for one part or several, each on a node of its own; it goes where
 it fits most tightly.
 """
 
@@ -84,6 +84,8 @@ class Room:
                 makes no other difference, these go.
             may_go: whether one of them may leave for this job.
         """
+        if self.fits(job_id):
+            return []
         parts = self._parts[job_id]
         if len(parts) == 1:
             one = self._alone(parts[0], rank, may_go)

@@ -117,3 +117,99 @@ def test_a_swap_that_only_turns_the_tables_is_not_made():
 def test_the_lease_that_pays_for_a_move_of_25_seconds_at_two_percent():
     """LTGF.md O1: L >= cost / overhead."""
     assert 25 / LeaseRules().overhead == 1250
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def on_nodes(expired, pending, free, held, parts, *, standings=None, rho=None, **limits):
+    found = verdicts(
+        expired,
+        pending,
+        standings or {"rich": RICH, "poor": POOR},
+        pool_of={job.job_id: "" for job in pending},
+        rooms={"": Room(free, held, parts)},
+        rules=Rules(lease_s=L, floor=0),
+        lease_rules=LeaseRules(**limits),
+        now=10 * L,
+        rho=rho,
+    )
+    return {v.job_id: v.action for v in found}, {v.job_id: v.reason for v in found}
+
+
+def test_gpus_on_several_nodes_do_not_make_room_for_one_job():
+    """Three jobs of 4 GPUs, each on a node of 8 with a job of 4 that has not expired."""
+    jobs = [replace(OLD, job_id=k, gpus=4) for k in (1, 2, 3)]
+    held = {k: {k: 4} for k in (1, 2, 3)}
+    got, _ = on_nodes(jobs, [waits(11)], dict.fromkeys((1, 2, 3), 0), held, {11: (8,)})
+    assert set(got.values()) == {Action.RENEW}
+
+
+def test_the_jobs_of_one_node_yield_and_those_of_others_do_not():
+    jobs = [replace(OLD, job_id=k, gpus=4) for k in (1, 2, 3, 4)]
+    held = {1: {"a": 4}, 2: {"b": 4}, 3: {"b": 4}, 4: {"a": 4}}
+    parts = {11: (8,), **{k: (4,) for k in held}}
+    got, _ = on_nodes(jobs, [waits(11)], {"a": 0, "b": 0}, held, parts)
+    yielding = {k for k, action in got.items() if action is Action.YIELD}
+    assert yielding in ({1, 4}, {2, 3})
+
+
+def test_a_job_that_fits_elsewhere_makes_way_though_its_tenant_had_less():
+    """poor's job of 1 GPU keeps rich's job of 8 from a node; 1 GPU is free on another."""
+    small = replace(OLD, tenant="poor", gpus=1)
+    got, reasons = on_nodes(
+        [small],
+        [waits(11, tenant="rich")],
+        {"a": 7, "b": 1},
+        {1: {"a": 1}},
+        {11: (8,), 1: (1,)},
+        standings={"rich": RICH, "poor": replace(POOR, held_gpus=1)},
+    )
+    assert got == {1: Action.YIELD}
+    assert "elsewhere at once" in reasons[1]
+
+
+def test_it_stays_where_it_would_have_to_wait():
+    small = replace(OLD, tenant="poor", gpus=1)
+    got, _ = on_nodes(
+        [small],
+        [waits(11, tenant="rich")],
+        {"a": 7, "b": 0},
+        {1: {"a": 1}},
+        {11: (8,), 1: (1,)},
+        standings={"rich": RICH, "poor": replace(POOR, held_gpus=1)},
+    )
+    assert got == {1: Action.RENEW}
+
+
+def test_a_job_that_never_ran_goes_before_a_running_one_of_its_tenant():
+    got, _ = decide([OLD], [waits(11, tenant="rich")])
+    assert got == {1: (Action.RENEW, None)}  # by the time it came, without job indices
+    held = {1: {"a": 8}}
+    got, _ = on_nodes(
+        [OLD], [waits(11, tenant="rich")], {"a": 0}, held, {11: (8,), 1: (8,)}, rho={1: 1.0}
+    )
+    assert got == {1: Action.YIELD}
+
+
+def test_below_the_floor_a_tenant_is_served_whatever_it_had():
+    """lucky has had more than rich, but holds nothing now: with a floor it takes what rich has
+    above its own."""
+    standings = {"rich": RICH, "lucky": replace(POOR, attained_gpu_s=20 * 24 * L)}
+    held, parts = {1: {"a": 8}}, {11: (8,), 1: (8,)}
+
+    def with_floor(floor):
+        found = verdicts(
+            [OLD],
+            [waits(11, tenant="lucky")],
+            standings,
+            pool_of={11: ""},
+            rooms={"": Room({"a": 0}, held, parts)},
+            rules=Rules(lease_s=L, floor=floor),
+            lease_rules=LeaseRules(),
+            now=10 * L,
+        )
+        return found[0].action
+
+    assert with_floor(0) is not Action.YIELD
+    assert with_floor(1) is Action.YIELD
