@@ -1,7 +1,7 @@
 """Which jobs would have to leave so that another one fits on nodes.
 
-One alone, if one will do, else those with the fewest GPUs. Only GPUs are counted. A job asks for one part or several, each on a node of its own; it goes where
-it fits most tightly.
+One alone, if one will do, else those with the fewest GPUs. Only GPUs are counted. A job asks for
+one part or several, each on a node of its own; it goes where it fits most tightly.
 """
 
 from __future__ import annotations
