@@ -8,10 +8,9 @@ sched/backfill, and none may delay any of them. none: strictly in order.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -19,6 +18,8 @@ from slurm_ltgf.sim.cluster import Ask, Cluster, Nodes
 from slurm_ltgf.sim.explain import Action
 from slurm_ltgf.sim.workload import Job
 
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 #: More GPUs than any job asks for.
 _ALL = 1 << 60
 Kind = Literal["easy", "conservative", "none"]
@@ -222,7 +223,8 @@ def reservation(
 class Profile:
     """What is free on every node from now on, if running jobs use their time limits.
 
-    Rows of `_free` are times: from _times[k] to _times[k + 1] so much is free of every resource.
+    _free: (times, kinds, nodes), as `Cluster.state`: so much from _times[k] to _times[k + 1]; of
+    GPUs alone where that is all that is looked at.
     """
 
     def __init__(
@@ -230,16 +232,21 @@ class Profile:
     ) -> None:
         self._whole_nodes = whole_nodes
         self._scratch = cluster.copy()
-        self._times = [now]
-        self._rows = [cluster.state()]
-        for one in held:
-            self._scratch.give(one.nodes, one.ask)
-            until = max(one.until, now + 1)  # it ends late, and may at any moment
-            if until > self._times[-1]:
-                self._times.append(until)
-                self._rows.append(self._scratch.state())
-            else:
-                self._rows[-1] = self._scratch.state()
+        ends: dict[int, list[Held]] = {now: []}
+        for one in held:  # whose limit is over may end at any moment
+            ends.setdefault(max(one.until, now + 1), []).append(one)
+        self._times = np.array(list(ends))
+        self._kinds = 3 if cluster.counts_hosts else 1
+        state = cluster.state()[: self._kinds]
+        given = np.zeros((len(ends), *state.shape))
+        for k, group in enumerate(ends.values()):
+            for one in group:
+                if cluster.counts_hosts:
+                    given[k] += cluster.parts(one.nodes, one.ask)
+                    continue
+                for node, gpus in one.nodes:
+                    given[k, 0, node] += gpus
+        self._free = state + given.cumsum(axis=0)
 
     def reserve(self, ask: Ask, limit_s: int) -> tuple[int, Nodes]:
         """Promise a job the earliest time at which it fits for so long; (time, nodes).
@@ -247,35 +254,36 @@ class Profile:
         Raises:
             ValueError: it does not even fit when all is free.
         """
-        times = self._times
-        for k, begin in enumerate(times):
-            if self._rows[k][0].sum() < ask.gpus:
-                continue
-            after = bisect_left(times, begin + limit_s)
-            least = np.min(np.stack(self._rows[k:after]), axis=0)
-            if least[0].sum() < ask.gpus:
-                continue
-            self._scratch.load(least)
+        after = np.searchsorted(self._times, self._times + limit_s)
+        for k in np.flatnonzero(self._may_fit(ask, after)):
+            self._scratch.load(self._free[k : after[k]].min(axis=0))
             nodes = self._scratch.find(ask)
             if nodes is not None:
+                begin = int(self._times[k])
                 self._take(begin, begin + limit_s, nodes, ask)
                 return begin, nodes
         raise ValueError(f"no nodes of the cluster have {ask.gpus} GPUs for a job")
 
+    def _may_fit(self, ask: Ask, after: IntArray) -> BoolArray:
+        """By time, whether nodes that have a part of its GPUs until `after` have all of them."""
+        gpus = self._free[:, 0]
+        lacks = np.zeros((len(gpus) + 1, gpus.shape[1]), np.int32)  # at how many times before
+        np.cumsum(gpus < self._scratch.least_part(ask), axis=0, out=lacks[1:], dtype=np.int32)
+        lasting = (lacks[after] == lacks[:-1]) * gpus
+        return cast(BoolArray, lasting.sum(axis=1) >= ask.gpus)
+
     def _take(self, begin: int, end: int, nodes: Nodes, ask: Ask) -> None:
         first, after = self._cut(begin), self._cut(end)
-        taken = self._scratch.parts(nodes, ask)
-        for k in range(first, after):
-            self._rows[k] = self._rows[k] - taken
-            if self._whole_nodes and begin > self._times[0]:
-                self._rows[k][0, [node for node, _ in nodes]] = 0
+        self._free[first:after] -= self._scratch.parts(nodes, ask)[: self._kinds]
+        if self._whole_nodes and begin > self._times[0]:
+            self._free[first:after, 0, [node for node, _ in nodes]] = 0
 
     def _cut(self, time: int) -> int:
         """The index of the row that begins at a time; made where there is none."""
-        k = bisect_left(self._times, time)
+        k = int(np.searchsorted(self._times, time))
         if k == len(self._times) or self._times[k] != time:
-            self._times.insert(k, time)
-            self._rows.insert(k, self._rows[k - 1])
+            self._times = np.insert(self._times, k, time)
+            self._free = np.insert(self._free, k, self._free[k - 1], axis=0)
         return k
 
 
