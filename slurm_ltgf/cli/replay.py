@@ -14,6 +14,7 @@ import click
 
 from slurm_ltgf.cli import render, replay_show, results
 from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.simulate_options import as_slurm, backfill_of
 from slurm_ltgf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ DEFAULT_POLICIES = "slurm-fairtree,ltgf"
     show_default=True,
     help="Fewest nodes or wait; split rather than wait; emptiest nodes first.",
 )
+@as_slurm
 @click.option("--weights", metavar="a=3,b=1", help="Tenants' weights, in place of their own.")
 @click.option("--wide", is_flag=True, help="All measures.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON.")
@@ -128,7 +130,7 @@ def _result(
     took: list[float | None] = [None]
     for spec in wanted:
         began = time.perf_counter()
-        outcomes.append(_simulated(spec, site, past, ctx.params["placement"]))
+        outcomes.append(_simulated(spec, site, past, ctx.params))
         took.append(round(time.perf_counter() - began, 3))
     measured = [measures(outcome, past.weights) for outcome in outcomes]
     loaded = Loaded(history.work, past.weights)
@@ -140,24 +142,31 @@ def _result(
     result["notes"] = [*past.notes, *result["notes"], *_notes(outcomes, history)]
     tenants = changes(outcomes, measured, history.ran_before)
     sentences = replay_show.sentences(result["policies"], tenants)
-    return result | {"replay": _facts(past) | {"tenants": tenants, "sentences": sentences}}
+    facts = _facts(past, ctx.params)
+    return result | {"replay": facts | {"tenants": tenants, "sentences": sentences}}
 
 
-def _simulated(spec: str, site: Site, past: Replayed, placement: Any) -> Outcome:
+def _simulated(spec: str, site: Site, past: Replayed, given: dict[str, Any]) -> Outcome:
     from slurm_ltgf.sim.cluster import Cluster
-    from slurm_ltgf.sim.engine import simulate
+    from slurm_ltgf.sim.engine import Costs, simulate
     from slurm_ltgf.sim.policies import make
 
     history = past.history
     if render.live():
         render.note(f"{spec}: {len(history.real)} jobs on {past.machine.gpus} GPUs")
-    cluster = Cluster(past.machine.nodes, placement)
-    return simulate(history.work, cluster, make(spec, site), horizon=history.window.length_s)
+    return simulate(
+        history.work,
+        Cluster(past.machine.nodes, given["placement"]),
+        make(spec, site),
+        horizon=history.window.length_s,
+        costs=Costs(epilog_s=given["epilog_cost"]),
+        backfill=backfill_of(given),
+    )
 
 
-def _facts(past: Replayed) -> dict[str, Any]:
+def _facts(past: Replayed, given: dict[str, Any]) -> dict[str, Any]:
     """What was replayed, and what was not."""
-    from slurm_ltgf.sim.replay import LIMITS
+    from slurm_ltgf.sim.replay import limits
 
     history = past.history
     return {
@@ -176,7 +185,7 @@ def _facts(past: Replayed) -> dict[str, Any]:
             {"line": row.line or None, "reason": row.reason, "source": row.source}
             for row in past.unread[:20]
         ],
-        "limits": list(LIMITS),
+        "limits": limits(backfill_of(given)),
     }
 
 

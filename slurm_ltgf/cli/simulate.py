@@ -13,7 +13,7 @@ import click
 from slurm_ltgf.cli import render, results
 from slurm_ltgf.cli.app import numbers
 from slurm_ltgf.cli.simulate_explain import explain
-from slurm_ltgf.cli.simulate_options import GENERATED_GPUS, options
+from slurm_ltgf.cli.simulate_options import GENERATED_GPUS, backfill_of, options
 from slurm_ltgf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def command(ctx: click.Context, /, trace: str | None, **given: Any) -> int:
 
 def _plan(trace: str | None, given: dict[str, Any]) -> tuple[Experiment, list[str]]:
     """The experiment without its policy, and the policies."""
-    from slurm_ltgf.sim.backfill import Backfill
     from slurm_ltgf.sim.engine import Costs
     from slurm_ltgf.sim.experiment import Experiment, Source
     from slurm_ltgf.sim.policies import POLICIES
@@ -74,9 +73,9 @@ def _plan(trace: str | None, given: dict[str, Any]) -> tuple[Experiment, list[st
         policy="",
         nodes=_nodes(trace, given),
         placement=given["placement"],
-        backfill=Backfill(given["backfill"]),
+        backfill=backfill_of(given),
         horizon=_seconds(given["horizon"], "--horizon") if given["horizon"] else None,
-        costs=Costs(given["checkpoint_cost"], given["restore_cost"]),
+        costs=Costs(given["checkpoint_cost"], given["restore_cost"], given["epilog_cost"]),
     )
     source = Source(
         path=trace,

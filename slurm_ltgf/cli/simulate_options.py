@@ -1,14 +1,64 @@
-"""Options of `ltgf simulate`, in the order of its help page."""
+"""Options of `ltgf simulate`, in the order of its help page; `ltgf replay` has some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+if TYPE_CHECKING:
+    from slurm_ltgf.sim.backfill import Backfill
+
 #: GPUs of the cluster for the workload that is made where no trace is given.
 GENERATED_GPUS = 64
+
+
+def _backfill(like: Literal["papers", "slurm"]) -> list[Callable[[Any], Any]]:
+    """How to backfill, and what comes between two jobs; by default as papers or as Slurm do."""
+    kind, interval_s, depth, whole = ("easy", 0, 500, False)
+    if like == "slurm":
+        kind, interval_s, depth, whole = ("conservative", 30, 100, True)
+    return [
+        click.option(
+            "--backfill",
+            type=click.Choice(["easy", "conservative", "none"]),
+            default=kind,
+            show_default=True,
+            help="One reservation; one for every job, as Slurm; or strictly in order.",
+        ),
+        click.option(
+            "--backfill-interval",
+            type=click.IntRange(0),
+            default=interval_s,
+            show_default=True,
+            metavar="S",
+            help="Seconds from pass to pass (bf_interval); 0: whenever something happens.",
+        ),
+        click.option(
+            "--backfill-depth",
+            type=click.IntRange(0),
+            default=depth,
+            show_default=True,
+            metavar="N",
+            help="Waiting jobs that a pass looks at (bf_max_job_test).",
+        ),
+        click.option(
+            "--whole-nodes/--part-nodes",
+            default=whole,
+            show_default=True,
+            help="What a reservation keeps of its nodes; Slurm's keeps all.",
+        ),
+        click.option(
+            "--epilog-cost",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            metavar="S",
+            help="Seconds from a job's end until its GPUs can be another's.",
+        ),
+    ]
+
 
 _size = [
     click.option(
@@ -26,13 +76,6 @@ _size = [
         default="consolidated",
         show_default=True,
         help="Fewest nodes or wait; split rather than wait; emptiest nodes first.",
-    ),
-    click.option(
-        "--backfill",
-        type=click.Choice(["easy", "conservative", "none"]),
-        default="easy",
-        show_default=True,
-        help="One reservation, one for every job, or strictly in order.",
     ),
 ]
 _terms = [
@@ -113,6 +156,27 @@ _output = [
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
     """All options, in the order of the help page."""
-    for option in reversed([*_size, *_terms, *_input, *_many, *_output]):
+    return _with(function, *_size, *_backfill("papers"), *_terms, *_input, *_many, *_output)
+
+
+def as_slurm(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of backfill, by default as a Slurm does it."""
+    return _with(function, *_backfill("slurm"))
+
+
+def _with(function: Callable[..., Any], *options: Callable[[Any], Any]) -> Callable[..., Any]:
+    for option in reversed(options):
         function = option(function)
     return function
+
+
+def backfill_of(given: Mapping[str, Any]) -> Backfill:
+    """What the options of backfill say."""
+    from slurm_ltgf.sim.backfill import Backfill
+
+    return Backfill(
+        given["backfill"],
+        given["backfill_interval"],
+        given["backfill_depth"],
+        given["whole_nodes"],
+    )

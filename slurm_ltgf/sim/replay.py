@@ -14,6 +14,7 @@ from typing import Any
 
 from slurm_ltgf.core.gpus import MIG, Pricing, gpus
 from slurm_ltgf.core.model import NO_LIMIT, UNKNOWN, Skipped, Window
+from slurm_ltgf.sim.backfill import Backfill
 from slurm_ltgf.sim.cluster import NodeType
 from slurm_ltgf.sim.engine import Outcome
 from slurm_ltgf.sim.metrics import Measures
@@ -30,6 +31,17 @@ LIMITS = (
     "Every policy begins without a past: it knows nothing of the GPU-time before the window.",
     "slurm-fairtree is Slurm's fair tree with a half-life of 7 days; this site's may differ.",
 )
+
+
+def limits(backfill: Backfill) -> list[str]:
+    """What a replay with such a backfill does not know, in sentences."""
+    passes = f"a pass every {backfill.interval_s} s" if backfill.interval_s else "at every event"
+    said = {
+        "easy": "Backfill is EASY: jobs waited a fifth less by it than on a real Slurm.",
+        "conservative": f"Backfill: {passes}, over {backfill.depth} jobs; this site's may differ.",
+        "none": "No backfill: jobs wait that Slurm would start.",
+    }
+    return [*LIMITS, said[backfill.kind]]
 
 
 @dataclass(frozen=True, slots=True)
