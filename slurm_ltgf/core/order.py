@@ -18,6 +18,7 @@ import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -100,7 +101,9 @@ def order(
         tenant: in_tenant(own, rules=rules, now=now, rho=rho or {})
         for tenant, own in by_tenant.items()
     }
-    return list(turns(queues, standings, rules=rules, now=now))
+    # stable: tenant name breaks ties
+    rows = sorted(chain(*_streams(queues, standings, rules)), key=itemgetter(0))
+    return [_turn(rank, row, rules, now) for rank, row in enumerate(rows)]
 
 
 def turns(
@@ -115,13 +118,18 @@ def turns(
     Args:
         queues: tenant -> its jobs in the order of `in_tenant`.
     """
-    streams = [
-        _tagged(queues[tenant], standings[tenant], rules=rules, now=now)
-        for tenant in sorted(queues)
-    ]
-    merged = heapq.merge(*streams, key=itemgetter(0))  # stable: tenant name breaks ties
-    for rank, (key, job, tag, starving, charged) in enumerate(merged):
-        yield Turn(rank, job, tag, not key[0], starving, charged, key)
+    for rank, row in enumerate(heapq.merge(*_streams(queues, standings, rules))):
+        yield _turn(rank, row, rules, now)
+
+
+def jobs_in_turn(
+    queues: Mapping[str, Iterable[PendingJob]],
+    standings: Mapping[str, Standing],
+    *,
+    rules: Rules,
+) -> Iterator[PendingJob]:
+    """The jobs of `turns`, without what else is said of them: a third of the cost."""
+    return map(itemgetter(2), heapq.merge(*_streams(queues, standings, rules)))
 
 
 def in_tenant(
@@ -145,23 +153,41 @@ def is_starving(job: PendingJob, *, rules: Rules, now: int) -> bool:
     return job.demand and now - job.submit > rules.starvation_s
 
 
-_Row = tuple[tuple[bool, float, float], PendingJob, float, bool, float]
+#: (key, place of the tenant by name, job, GPUs of its tenant before it)
+_Row = tuple[tuple[bool, float, float], int, PendingJob, float]
+
+
+def _turn(rank: int, row: _Row, rules: Rules, now: int) -> Turn:
+    key, _, job, charged = row
+    starving = is_starving(job, rules=rules, now=now)
+    return Turn(rank, job, key[1], not key[0], starving, charged, key)
+
+
+def _streams(
+    queues: Mapping[str, Iterable[PendingJob]], standings: Mapping[str, Standing], rules: Rules
+) -> list[Iterator[_Row]]:
+    """Each tenant's rows; between tenants no two are alike."""
+    return [
+        _tagged(i, queues[tenant], standings[tenant], rules)
+        for i, tenant in enumerate(sorted(queues))
+    ]
 
 
 def _tagged(
-    jobs: Iterable[PendingJob], standing: Standing, *, rules: Rules, now: int
+    place: int, jobs: Iterable[PendingJob], standing: Standing, rules: Rules
 ) -> Iterator[_Row]:
     """One tenant's jobs with their keys, which never fall."""
     due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s
     floor_gpus = rules.floor * standing.quota_gpus
     spent = standing.attained_gpu_s + standing.committed_gpu_s
+    lease_s, held_gpus = rules.lease_s, standing.held_gpus
     charged = 0.0
     for job in jobs:
-        has = spent + rules.lease_s * charged
-        tag = has / due if due > 0 else math.inf
-        below = job.demand and standing.held_gpus + charged < floor_gpus
+        demand = job.demand
+        has = spent + lease_s * charged
+        rest = not (demand and held_gpus + charged < floor_gpus)
         # tenants without entitlement all have tag inf: the one that held least goes first
-        key = (not below, tag, has if due <= 0 else 0.0)
-        yield key, job, tag, is_starving(job, rules=rules, now=now), charged
-        if job.demand:
+        key = (rest, has / due, 0.0) if due > 0 else (rest, math.inf, has)
+        yield key, place, job, charged
+        if demand:
             charged += job.gpus * job.tasks

@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from slurm_ltgf.sim.backfill import Backfill, Held, Plan, plan
+from slurm_ltgf.sim.backfill import Backfill, Plan, plan
 from slurm_ltgf.sim.cluster import Cluster, Nodes
 from slurm_ltgf.sim.explain import Action, Decision, Observer
 from slurm_ltgf.sim.policies.base import Policy
+from slurm_ltgf.sim.reservations import Held
 from slurm_ltgf.sim.workload import Hold, Job, Workload
 
 
@@ -283,7 +284,8 @@ class _World:
             self._standing.resume(self.now)
             self._try(self._standing, new)
             return
-        attempts = plan(self._backfill, self._cluster, self._by_limits, self.now)
+        tells = self._seen is not None
+        attempts = plan(self._backfill, self._cluster, self._by_limits, self.now, tells=tells)
         self._try(attempts, self._policy.candidates(self.now))
         self._standing = attempts if attempts.head is not None else None
 

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from slurm_ltgf.sim.backfill import Held, Profile
 from slurm_ltgf.sim.cluster import Cluster, NodeType
+from slurm_ltgf.sim.reservations import Held, Profile
 from slurm_ltgf.sim.workload import Job
 
 NOW = 100

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from slurm_ltgf.core.book import Book
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
 from slurm_ltgf.core.model import PendingJob
-from slurm_ltgf.core.order import Rules, Standing, turns
+from slurm_ltgf.core.order import Rules, Standing, jobs_in_turn, turns
 from slurm_ltgf.sim.cluster import Cluster
 from slurm_ltgf.sim.explain import turn_reason
 from slurm_ltgf.sim.policies.base import Base
@@ -66,10 +66,13 @@ class Ltgf(Base):
             for name in weights
         }
         self._jobs: dict[int, Job] = {}
+        self._known: dict[str, Standing] = {}  # as of _known_at
+        self._known_at = -1
 
     def arrived(self, job: Job, now: int) -> None:
         """To its place in its tenant's queue."""
         self._jobs[job.job_id] = job
+        self._known.pop(job.tenant, None)
         self._book.wait(job.tenant, job.gpus, now)
         self._indices[job.tenant].arrived(job, now)
         # Slurm gives a requeued job a new submit time: it has not waited since the first one
@@ -79,12 +82,14 @@ class Ltgf(Base):
     def started(self, job: Job, now: int) -> None:
         """Its lease begins."""
         super().started(job, now)
+        self._known.pop(job.tenant, None)
         self._waiting[job.tenant].remove(job)
         self._book.start(job.job_id, job.tenant, job.gpus, now, job.limit_s)
 
     def ended(self, job: Job, now: int) -> None:
         """What is left of its lease is given back."""
         super().ended(job, now)
+        self._known.pop(job.tenant, None)
         self._book.stop(job.job_id, job.tenant, job.gpus, now)
         self._indices[job.tenant].ended(now)
         del self._jobs[job.job_id]
@@ -92,19 +97,30 @@ class Ltgf(Base):
     def queue(self, now: int, closed: Collection[str]) -> Iterator[Job]:
         """By start tag."""
         queues = {
-            name: _open(name, waiting.in_order(now), closed)
+            name: waiting.in_order(now)
+            if self.limits is None
+            else _open(name, waiting.in_order(now), closed)
             for name, waiting in self._waiting.items()
             if waiting
         }
         standings = self._standings(queues, now)
+        if self.said is None:
+            for job in jobs_in_turn(queues, standings, rules=self._rules):
+                yield self._jobs[job.job_id]
+            return
         for turn in turns(queues, standings, rules=self._rules, now=now):
-            if self.said is not None:
-                own = standings[turn.job.tenant]
-                self.said[turn.job.job_id] = turn_reason(turn, own, self._rules.lease_s)
+            own = standings[turn.job.tenant]
+            self.said[turn.job.job_id] = turn_reason(turn, own, self._rules.lease_s)
             yield self._jobs[turn.job.job_id]
 
     def _standings(self, names: Collection[str], now: int) -> dict[str, Standing]:
-        return {name: self._book.standing(name, now) for name in names}
+        if now != self._known_at:
+            self._known.clear()
+            self._known_at = now
+        for name in names:
+            if name not in self._known:
+                self._known[name] = self._book.standing(name, now)
+        return {name: self._known[name] for name in names}
 
 
 def _open(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from itertools import chain
 from operator import itemgetter
 
 from slurm_ltgf.core.model import PendingJob
@@ -102,18 +103,17 @@ class TenantQueue:
     def in_order(self, now: int) -> Iterator[PendingJob]:
         """Starving, fresh, moved."""
         self._starve(now)
-        yield from (record for _, record in self._starving)
-        yield from (record for _, record in self._fresh)
-        if self._moved:
-            yield from self._by_rho(now)
+        record = itemgetter(1)
+        first = chain(map(record, self._starving), map(record, self._fresh))
+        return chain(first, self._by_rho(now)) if self._moved else first
 
-    def _by_rho(self, now: int) -> list[PendingJob]:
+    def _by_rho(self, now: int) -> Iterator[PendingJob]:
         rows = [
             ((self._indices.rho(job, now), *self._key(job, record)), record)
             for job, record in (self._records[job_id] for job_id in self._moved)
         ]
         rows.sort(key=itemgetter(0))
-        return [record for _, record in rows]
+        yield from (record for _, record in rows)
 
     def _starve(self, now: int) -> None:
         while self._oldest and now - self._oldest[0][0] > self._starvation_s:
