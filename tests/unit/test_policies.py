@@ -165,6 +165,14 @@ def test_a_lease_ends_only_for_a_job_that_can_use_these_nodes():
     assert (one.end, two.runs, other.start) == (5000, [(0, 2015, "PREEMPTED")], 2015)
 
 
+def test_under_a_cap_a_job_yields_to_one_of_its_tenant_beside_free_gpus():
+    """a may hold 4 of 8 GPUs: what its second job lacks is not a node."""
+    jobs = [job(1, 4, 5000), job(2, 4, 100, submit=10)]
+    policy = make("ltgf-lease:lease=2000,pass=30,cap=1", Site({"a": 1.0, "b": 1.0}, 8))
+    one, two = simulate(workload(jobs), nodes_of(1, 8), policy).jobs
+    assert (one.runs, two.start) == ([(0, 2015, "PREEMPTED")], 2015)
+
+
 def test_a_lease_is_renewed_for_nothing_while_nobody_waits():
     site = Site({"a": 1.0}, 8, rules=Rules(lease_s=2000))
     outcome = simulate(workload([job(1, 8, 9000)]), nodes_of(1, 8), POLICIES["ltgf-lease"](site))

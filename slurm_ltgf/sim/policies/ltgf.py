@@ -11,9 +11,10 @@ from slurm_ltgf.core.book import Book
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing, jobs_in_turn, turns
+from slurm_ltgf.core.room import Room
 from slurm_ltgf.sim.cluster import Cluster
 from slurm_ltgf.sim.explain import turn_reason
-from slurm_ltgf.sim.policies.base import Base
+from slurm_ltgf.sim.policies.base import Base, Quota
 from slurm_ltgf.sim.policies.rooms import Rooms
 from slurm_ltgf.sim.policies.stage2 import Indices, TenantQueue
 from slurm_ltgf.sim.workload import Job
@@ -151,13 +152,48 @@ class LtgfLease(Ltgf):
             if self.said is not None:
                 self.said.update((job.job_id, "no job that waits comes before it") for job in over)
             return ()
-        rooms = Rooms(room, over, pending)
+        full = self._full(pending)
+        others = [job for job in pending if job.tenant not in full]
+        rooms = Rooms(room, over, others)
+        going = self._decide(over, others, rooms.pool_of, rooms.by_pool, now)
+        for tenant, left in full.items():
+            theirs = [job for job in over if job.tenant == tenant and job.job_id not in going]
+            wanted = [job for job in pending if job.tenant == tenant]
+            sizes = [{job.job_id: job.gpus for job in jobs} for jobs in (theirs, wanted)]
+            pools = dict.fromkeys({**sizes[0], **sizes[1]}, tenant)
+            going |= self._decide(theirs, wanted, pools, {tenant: Room.counted(left, *sizes)}, now)
+        return going
+
+    def _full(self, pending: Sequence[Job]) -> dict[str, float]:
+        """Tenants whose first job is held back by their cap -> GPUs that they may still take.
+
+        What these need is not a node but that a job of their own goes.
+        """
+        if self.limits is None:
+            return {}
+        quota = Quota(self.limits, self.held)
+        first = {job.tenant: job for job in reversed(pending)}
+        return {
+            tenant: max(self.limits[tenant] - self.held[tenant], 0)
+            for tenant, job in sorted(first.items())
+            if not quota.fits(job)
+        }
+
+    def _decide(
+        self,
+        over: Sequence[Job],
+        pending: Sequence[Job],
+        pool_of: Mapping[int, str],
+        rooms: Mapping[str, Room],
+        now: int,
+    ) -> set[int]:
+        """Ids of those that yield."""
         found = verdicts(
-            [self._leased(job, rooms.pool_of[job.job_id], now) for job in over],
+            [self._leased(job, pool_of[job.job_id], now) for job in over],
             [self._waiting[job.tenant].record(job) for job in pending],
             self._standings({job.tenant for job in (*over, *pending)}, now),
-            pool_of=rooms.pool_of,
-            rooms=rooms.by_pool,
+            pool_of=pool_of,
+            rooms=rooms,
             rules=self._rules,
             lease_rules=self._terms.lease_rules,
             now=now,
@@ -166,6 +202,7 @@ class LtgfLease(Ltgf):
                 for job in (*over, *pending)
                 if job.runs or job.start is not None
             },
+            only_yields=self.said is None,
         )
         if self.said is not None:
             self.said.update((verdict.job_id, verdict.reason) for verdict in found)
@@ -179,14 +216,15 @@ class LtgfLease(Ltgf):
         quota = self.quota_without(over)
         own: dict[str, int] = defaultdict(int)
         for job in over:
-            own[job.tenant] += job.gpus
+            if self._waiting[job.tenant]:
+                own[job.tenant] += job.gpus
         chosen: list[Job] = []
         for job in self.queue(now, () if quota is None else quota.closed):
             if quota is not None and not quota.admits(job):
                 continue
             if job.gpus > max(gpus, own[job.tenant]):
                 own[job.tenant] = 0
-                if gpus <= 0 and not any(own.values()):
+                if gpus <= 0 and max(own.values()) <= 0:
                     break
                 continue
             gpus -= job.gpus
