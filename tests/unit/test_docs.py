@@ -4,6 +4,7 @@ import ast
 import doctest
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 import pytest
 
 from slurm_ltgf import errors
-from slurm_ltgf.cli.main import cli
+from slurm_ltgf.cli.main import cli, run
 from slurm_ltgf.errors import LtgfError
 from slurm_ltgf.store import files
 from slurm_ltgf.store.config import settings_table
@@ -65,6 +66,29 @@ def test_the_examples_of_a_page_are_what_the_functions_answer(page):
     said = []
     doctest.DocTestRunner().run(test, out=said.append)
     assert not said, "".join(said)
+
+
+def test_the_replay_page_shows_what_its_command_prints(capsys, monkeypatch, tmp_path):
+    page = (ROOT / "docs" / "how-to" / "replay-your-site.md").read_text()
+    words, shown = re.search(
+        r"\$ ltgf (replay --from-file in.sacct.*)\n((?s:.*?))\.\.\.\n", page
+    ).groups()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "130")
+    monkeypatch.delenv("LTGF_CONFIG", raising=False)
+    monkeypatch.chdir(ROOT / "tests" / "golden" / "flood-22.05")
+    assert run(shlex.split(words)) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[: shown.count("\n")] == shown.splitlines()
+
+
+def test_every_page_is_found_from_the_index():
+    index = (ROOT / "docs" / "README.md").read_text()
+    linked = set(re.findall(r"\]\(([^)#\s]+)\)", index))
+    pages = {
+        str(page.relative_to(ROOT / "docs")) for page in PAGES if ROOT / "docs" in page.parents
+    }
+    assert pages - {"README.md"} <= linked
 
 
 @pytest.mark.parametrize("name", ["what-ltgf-means.md", "from-sacct-to-sitefactor.md"])
