@@ -14,7 +14,9 @@ import pytest
 
 from slurm_ltgf import errors
 from slurm_ltgf.cli.main import cli, run
+from slurm_ltgf.core.duration import shown
 from slurm_ltgf.errors import LtgfError
+from slurm_ltgf.sim.policies import Site, make
 from slurm_ltgf.store import files
 from slurm_ltgf.store.config import settings_table
 
@@ -70,7 +72,7 @@ def test_the_examples_of_a_page_are_what_the_functions_answer(page):
 
 def test_the_replay_page_shows_what_its_command_prints(capsys, monkeypatch, tmp_path):
     page = (ROOT / "docs" / "how-to" / "replay-your-site.md").read_text()
-    words, shown = re.search(
+    words, printed = re.search(
         r"\$ ltgf (replay --from-file in.sacct.*)\n((?s:.*?))\.\.\.\n", page
     ).groups()
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -79,7 +81,25 @@ def test_the_replay_page_shows_what_its_command_prints(capsys, monkeypatch, tmp_
     monkeypatch.chdir(ROOT / "tests" / "golden" / "flood-22.05")
     assert run(shlex.split(words)) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert lines[: shown.count("\n")] == shown.splitlines()
+    assert lines[: printed.count("\n")] == printed.splitlines()
+
+
+def test_the_page_of_policies_has_the_defaults_of_leases():
+    page = (REFERENCE / "policies.md").read_text()
+    policy = make("ltgf-lease", site := Site({"a": 1.0}, 8))
+    rules = site.lease_rules
+    own = page.split("\n## ltgf and ltgf-lease\n")[1]
+    for row in (
+        f"| `lease=` | {shown(policy.lease_s)} |",
+        f"| `pass=` | {shown(policy.pass_s)} |",
+        f"| `floor=` | {site.rules.floor:g} |",
+        f"| `starvation=` | {shown(site.rules.starvation_s)} |",
+        f"| `margin=` | {rules.margin:g} |",
+        f"| `overhead=` | {rules.overhead:g} |",
+        f"| `restarts=` | {rules.max_restarts} |",
+        f"| `min_run=` | {rules.min_run_s:g} |",
+    ):
+        assert row in own
 
 
 def test_every_page_is_found_from_the_index():
