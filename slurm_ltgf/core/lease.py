@@ -19,12 +19,12 @@ Source: ASTRAEA (Ye et al., TPDS 2022), leases; LTGF.md section 5 for the guards
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 
-from slurm_ltgf.core.model import PendingJob
+from slurm_ltgf.core.model import NO_LIMIT, PendingJob
 from slurm_ltgf.core.order import Rules, Standing, order
 from slurm_ltgf.core.room import Room
 
@@ -37,9 +37,9 @@ class Action(Enum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Leased:
-    """A running job whose lease has ended.
+    """A running job whose lease has ended. Not frozen: that would treble the cost of making one.
 
     pool: what its GPUs are exchangeable with (partition and GPU type). ran_s: since this run began.
     cost_s: checkpoint and restore. submit: of the job.
@@ -93,6 +93,7 @@ def verdicts(
     lease_rules: LeaseRules,
     now: int,
     rho: Mapping[int, float] | None = None,
+    only_yields: bool = False,
 ) -> list[Verdict]:
     """Decide for every job whose lease has ended.
 
@@ -105,8 +106,10 @@ def verdicts(
         rooms: pool -> its nodes, with the expired jobs on them; left as the verdicts have it.
         rho: raw job id -> job index, of expired and pending jobs; absent means 0.
 
+        only_yields: nobody asks why the others keep their GPUs.
+
     Returns:
-        A verdict for each expired job, in their order.
+        A verdict for each expired job, or for each that yields, in their order.
     """
     running = {job.job_id: job for job in expired}
     waiting = {job.job_id: job for job in pending if job.demand}
@@ -115,7 +118,16 @@ def verdicts(
     for job_id in turns:
         if job_id in waiting:
             exchange.make_room(waiting[job_id], rooms[pool_of[job_id]])
-    return [exchange.verdict(job) for job in expired]
+    if only_yields:
+        return [exchange.yielding[job_id] for job_id in running if job_id in exchange.yielding]
+    reasons = exchange.objections()
+    return [exchange.yielding.get(job_id) or _kept(job_id, reasons) for job_id in running]
+
+
+def _kept(job_id: int, reasons: Mapping[int, str]) -> Verdict:
+    if job_id in reasons:
+        return Verdict(job_id, Action.KEEP, reasons[job_id])
+    return Verdict(job_id, Action.RENEW, "no job before it could use its GPUs")
 
 
 def _turns(
@@ -128,18 +140,22 @@ def _turns(
     rho: Mapping[int, float] | None,
 ) -> list[int]:
     """Ids of all by the order, as if the expired ones had given their GPUs back."""
-    again = [
-        # it does not starve: it runs
-        PendingJob(job.job_id, job.tenant, job.gpus, submit=now, eligible=job.submit)
-        for job in running.values()
-    ]
-    without = {name: _released(own, name, running) for name, own in standings.items()}
+    again = [_again(job.job_id, job.tenant, job.gpus, job.submit) for job in running.values()]
+    held = dict.fromkeys(standings, 0.0)
+    for job in running.values():
+        held[job.tenant] += job.gpus
+    without = {name: _released(own, held[name]) for name, own in standings.items()}
     found = order([*waiting.values(), *again], without, rules=rules, now=now, rho=rho)
     return [turn.job.job_id for turn in found]
 
 
-def _released(own: Standing, tenant: str, running: Mapping[int, Leased]) -> Standing:
-    gpus = sum(job.gpus for job in running.values() if job.tenant == tenant)
+@lru_cache(maxsize=10_000)
+def _again(job_id: int, tenant: str, gpus: float, eligible: int) -> PendingJob:
+    """The record of a running job as if it waited; it does not starve: it runs."""
+    return PendingJob(job_id, tenant, gpus, submit=NO_LIMIT, eligible=eligible)
+
+
+def _released(own: Standing, gpus: float) -> Standing:
     return Standing(
         own.attained_gpu_s,
         own.due_gpu_s,
@@ -173,18 +189,12 @@ class _Exchange:
         self._rank = {job_id: i for i, job_id in enumerate(movable)}
         self._in_vain: set[tuple[str, float, int, int]] = set()
         self._better: dict[tuple[str, str, float], bool] = {}
-        self._yielding: dict[int, Verdict] = {}
+        self.yielding: dict[int, Verdict] = {}
         self._objections: dict[int, str] = {}
 
-    def verdict(self, job: Leased) -> Verdict:
-        """What becomes of a job after all."""
-        if job.job_id in self._yielding:
-            return self._yielding[job.job_id]
-        objections = self._dear if self._in_vain else {}
-        reason = (objections | self._objections).get(job.job_id)
-        if reason is None:
-            return Verdict(job.job_id, Action.RENEW, "no job before it could use its GPUs")
-        return Verdict(job.job_id, Action.KEEP, reason)
+    def objections(self) -> dict[int, str]:
+        """Why jobs keep their GPUs that others could have used."""
+        return (self._dear if self._in_vain else {}) | self._objections
 
     def make_room(self, taker: PendingJob, room: Room) -> None:
         """Let jobs yield so that the taker can start, if that is possible and worth it."""
@@ -195,8 +205,10 @@ class _Exchange:
         if like_it in self._in_vain:
             return  # nor was there room for one before it that is like it
         # who makes way must fit elsewhere: all of them and the taker have to be given GPUs
-        anybody = [_anybody] if room.free_gpus >= taker.gpus else []
-        for may_go in (*anybody, partial(self._may_go, taker)):
+        rules: list[Callable[[int], bool]] = [partial(self._may_go, taker)]
+        if room.free_gpus >= taker.gpus:
+            rules.insert(0, _anybody)
+        for may_go in rules:
             if not any(map(may_go, self._rank)):
                 continue
             going = room.clear(taker.job_id, self._rank, may_go)
@@ -207,9 +219,9 @@ class _Exchange:
 
     def _is_possible(self, going: Sequence[int], taker: PendingJob, room: Room) -> bool:
         """Whether so many may yield, and those that only make way find room elsewhere at once."""
-        if len(self._yielding) + len(going) > self._lease_rules.concurrency:
+        if len(self.yielding) + len(going) > self._lease_rules.concurrency:
             reason = (
-                f"{len(going)} jobs would have to yield and {len(self._yielding)} yield already: "
+                f"{len(going)} jobs would have to yield and {len(self.yielding)} yield already: "
                 f"no more than {self._lease_rules.concurrency} may at once"
             )
             self._objections.update(dict.fromkeys(going, reason))
@@ -230,7 +242,7 @@ class _Exchange:
                 reason = f"it makes way for {who} and can start again elsewhere at once"
             else:
                 reason = f"{who} comes before it and can use its {job.gpus:g} GPUs"
-            self._yielding[job_id] = Verdict(job_id, Action.YIELD, reason, taker.job_id)
+            self.yielding[job_id] = Verdict(job_id, Action.YIELD, reason, taker.job_id)
         for job_id in (taker.job_id, *moving):
             room.take(job_id)
         for job_id in going:

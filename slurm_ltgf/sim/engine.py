@@ -119,7 +119,8 @@ class _World:
         self._waiting: set[int] = set()
         self._grips: dict[int, _Grip] = {}
         self._releases: list[tuple[int, int, int]] = []  # (time, job id, since) ends and yields
-        self._leases: list[tuple[int, int, int]] = []
+        self._leases: dict[int, list[tuple[int, int]]] = {}  # by end: (job id, since)
+        self._lease_ends: list[int] = []
         self._by_limit: list[_ByLimit] = []
         self._epilogs: deque[_ByLimit] = deque()
         self._by_shortest: list[tuple[int, int]] = []  # (limit, job id) of those that wait
@@ -140,8 +141,8 @@ class _World:
         if self._waiting:
             periods = (self._policy.period_s, self._backfill.interval_s)
             times += [self.now - self.now % each + each for each in periods if each]
-            if self._leases:
-                times.append(max(self._leases[0][0], self.now + 1))
+            if self._lease_ends:
+                times.append(max(self._lease_ends[0], self.now + 1))
         return min(times)
 
     def advance(self, now: int) -> None:
@@ -242,11 +243,11 @@ class _World:
     def _end_leases(self) -> None:
         """Ask the policy about jobs whose lease is over; the others' leases begin anew."""
         over: list[Job] = []
-        while self._leases and self._leases[0][0] <= self.now:
-            _, job_id, since = heapq.heappop(self._leases)
-            grip = self._grips.get(job_id)
-            if grip is not None and grip.since == since and grip.yields_at is None:
-                over.append(grip.job)
+        while self._lease_ends and self._lease_ends[0] <= self.now:
+            for job_id, since in sorted(self._leases.pop(heapq.heappop(self._lease_ends))):
+                grip = self._grips.get(job_id)
+                if grip is not None and grip.since == since and grip.yields_at is None:
+                    over.append(grip.job)
         if not over:
             return
         yielding = self._policy.yielding(over, self._cluster, self.now)
@@ -329,7 +330,7 @@ class _World:
             return None
         pass_s = self._policy.pass_s
         end = -(-(self.now + self._policy.lease_s) // pass_s) * pass_s
-        heapq.heappush(self._leases, (end, job.job_id, since))
+        self._end_lease_at(end, job.job_id, since)
         return end
 
     def _renew(self, job: Job, since: int) -> int | None:
@@ -337,8 +338,15 @@ class _World:
         if self._policy.renew_s is None:
             return self._grant_lease(job, since)
         end = (self.now // self._policy.renew_s + 1) * self._policy.renew_s
-        heapq.heappush(self._leases, (end, job.job_id, since))
+        self._end_lease_at(end, job.job_id, since)
         return end
+
+    def _end_lease_at(self, end: int, job_id: int, since: int) -> None:
+        there = self._leases.get(end)
+        if there is None:
+            there = self._leases[end] = []
+            heapq.heappush(self._lease_ends, end)
+        there.append((job_id, since))
 
     def _by_limits(self) -> Iterator[Held]:
         """What running jobs hold, by the time at which their limit ends them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 from slurm_ltgf.core.room import Node, Room
@@ -64,6 +65,7 @@ class Rooms:
         )
 
 
+@lru_cache
 def _parts(gpus: int, per_node: int) -> tuple[float, ...]:
     """GPUs on each node, on as few as can be."""
     whole, rest = divmod(gpus, per_node)

@@ -49,7 +49,8 @@ class Indices:
 
     def rho(self, job: Job, now: int) -> float:
         """S over E of a job that waits or runs; runs that failed are no work."""
-        self._advance(now)
+        if now != self._now:
+            self._advance(now)
         got = job.gpus * (job.kept_s + (0 if job.start is None else now - job.start))
         due = self._due[job.gpus] - self._begun[job.job_id]
         return got / due if due > 0 else float("inf")
@@ -74,6 +75,7 @@ class TenantQueue:
         self._starving: list[tuple[_Key, PendingJob]] = []
         self._moved: dict[int, Job] = {}
         self._oldest: list[tuple[int, int]] = []
+        self._by_rho: tuple[int, list[PendingJob]] | None = None  # as of when
 
     def __bool__(self) -> bool:
         """Whether any job waits."""
@@ -89,15 +91,16 @@ class TenantQueue:
         heapq.heappush(self._oldest, (record.submit, job.job_id))
         if any(hold.state in KEPT for hold in job.runs):
             self._moved[job.job_id] = job
+            self._by_rho = None
         else:
             insort(self._fresh, (self._key(job, record), record), key=itemgetter(0))
 
     def remove(self, job: Job) -> None:
         """A job waits no more."""
         _, record = self._records.pop(job.job_id)
-        if self._moved.pop(job.job_id, None) is None and not _drop(
-            self._fresh, self._key(job, record)
-        ):
+        if self._moved.pop(job.job_id, None) is not None:
+            self._by_rho = None
+        elif not _drop(self._fresh, self._key(job, record)):
             _drop(self._starving, _age(record))
 
     def in_order(self, now: int) -> Iterator[PendingJob]:
@@ -105,15 +108,20 @@ class TenantQueue:
         self._starve(now)
         record = itemgetter(1)
         first = chain(map(record, self._starving), map(record, self._fresh))
-        return chain(first, self._by_rho(now)) if self._moved else first
+        return chain(first, self._moved_by_rho(now)) if self._moved else first
 
-    def _by_rho(self, now: int) -> Iterator[PendingJob]:
+    def _moved_by_rho(self, now: int) -> Iterator[PendingJob]:
+        if self._by_rho is None or self._by_rho[0] != now:
+            self._by_rho = now, self._ranked(now)
+        yield from self._by_rho[1]
+
+    def _ranked(self, now: int) -> list[PendingJob]:
         rows = [
             ((self._indices.rho(job, now), *self._key(job, record)), record)
             for job, record in (self._records[job_id] for job_id in self._moved)
         ]
         rows.sort(key=itemgetter(0))
-        yield from (record for _, record in rows)
+        return [record for _, record in rows]
 
     def _starve(self, now: int) -> None:
         while self._oldest and now - self._oldest[0][0] > self._starvation_s:
@@ -121,6 +129,7 @@ class TenantQueue:
             job, record = self._records.get(job_id, (None, None))
             if job is None or record is None:
                 continue
+            self._by_rho = None
             if self._moved.pop(job_id, None) or _drop(self._fresh, self._key(job, record)):
                 insort(self._starving, (_age(record), record), key=itemgetter(0))
 
