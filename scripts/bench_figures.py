@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from bench_cluster import a_pass
+from bench_simulate import simulations
 from rich.console import Console
 from rich.table import Table
 
@@ -69,12 +70,14 @@ class Sizes:
     history: int = 10_000_000
     pending: int = 100_000
     queue: int = 10_000
+    simulated: int = 1_000_000
     times: int = 5
 
 
 QUICK = Sizes(
-    rows=100_000, peer_rows=20_000, runs=100_000, days=3, history=1_000_000, queue=1_000, times=3
-)
+    rows=100_000, peer_rows=20_000, runs=100_000, days=3, history=1_000_000, queue=1_000,
+    simulated=100_000, times=3,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,12 +444,19 @@ def cluster_pass(sizes: Sizes, _: Path) -> list[Figure]:
     return [Figure(*row) for row in a_pass(sizes.queue)]
 
 
+def simulating(sizes: Sizes, _: Path) -> list[Figure]:
+    """Workloads on virtual clusters."""
+    rows = simulations(timed, jobs=sizes.simulated, rounds=min(sizes.times, 3))
+    return [Figure(*row) for row in rows]
+
+
 FIGURES: dict[str, Callable[[Sizes, Path], list[Figure]]] = {
     "read": reading,
     "fairness": fairness,
     "order": ordering,
     "no-news": no_news,
     "pass": cluster_pass,
+    "simulate": simulating,
 }
 
 
