@@ -38,16 +38,19 @@ def reservation(
     found, at = None, now
     free, given = list(cluster.free), []
     for one in held:
-        given.append(one)
-        has_part = False
         for node, gpus in one.nodes:
             free[node] += gpus
-            has_part = has_part or free[node] >= part
-        if not has_part:
+        there = [(n, free[n] - cluster.free[n]) for n, _ in one.nodes if free[n] >= part]
+        if cluster.counts_hosts:
+            given.append(one)
+        if not there:
             continue  # not what it lacks
-        for other in given:
-            cluster.give(other.nodes, other.ask)
-        given.clear()
+        if cluster.counts_hosts:
+            for other in given:
+                cluster.give(other.nodes, other.ask)
+            given.clear()
+        else:  # nodes without a part of it need not be told
+            cluster.give(tuple(there), ask)
         found = cluster.find(ask)
         if found is not None:
             at = max(one.until, now + 1)  # it ends late, and may at any moment
