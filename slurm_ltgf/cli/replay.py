@@ -14,7 +14,7 @@ import click
 
 from slurm_ltgf.cli import render, replay_show, results
 from slurm_ltgf.cli.app import App
-from slurm_ltgf.cli.simulate_options import as_slurm, backfill_of
+from slurm_ltgf.cli.simulate_options import as_slurm, backfill_of, placement
 from slurm_ltgf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,13 +52,7 @@ DEFAULT_POLICIES = "slurm-fairtree,ltgf"
 @click.option("--gpus", type=click.IntRange(1), help="GPUs; default: as the ledger saw them.")
 @click.option("--gpus-per-node", type=click.IntRange(1), help="Default: as jobs had them.")
 @click.option("--nodes", metavar="SPEC|FILE", help="Nodes instead, as for `ltgf simulate`.")
-@click.option(
-    "--placement",
-    type=click.Choice(["consolidated", "packed", "spread"]),
-    default="consolidated",
-    show_default=True,
-    help="Fewest nodes or wait; split rather than wait; emptiest nodes first.",
-)
+@placement
 @as_slurm
 @click.option("--weights", metavar="a=3,b=1", help="Tenants' weights, in place of their own.")
 @click.option("--wide", is_flag=True, help="All measures.")

@@ -60,6 +60,14 @@ def _backfill(like: Literal["papers", "slurm"]) -> list[Callable[[Any], Any]]:
     ]
 
 
+#: How `simulate` and `replay` are told where jobs go.
+placement = click.option(
+    "--placement",
+    type=click.Choice(["consolidated", "packed", "spread"]),
+    default="consolidated",
+    show_default=True,
+    help="Fewest nodes or wait; split rather than wait; emptiest nodes first.",
+)
 _size = [
     click.option(
         "--gpus", type=click.IntRange(1), help=f"GPUs; without a trace: {GENERATED_GPUS}."
@@ -70,13 +78,7 @@ _size = [
         metavar="SPEC|FILE",
         help="Nodes of several types instead: 16x8:a100:128c:1000G,8x4:v100, or an openb file.",
     ),
-    click.option(
-        "--placement",
-        type=click.Choice(["consolidated", "packed", "spread"]),
-        default="consolidated",
-        show_default=True,
-        help="Fewest nodes or wait; split rather than wait; emptiest nodes first.",
-    ),
+    placement,
 ]
 _terms = [
     click.option("--lease", metavar="DURATION", help="Lease of all ltgf policies."),

@@ -105,7 +105,6 @@ def verdicts(
         pool_of: pending job id -> pool.
         rooms: pool -> its nodes, with the expired jobs on them; left as the verdicts have it.
         rho: raw job id -> job index, of expired and pending jobs; absent means 0.
-
         only_yields: nobody asks why the others keep their GPUs.
 
     Returns:
@@ -212,12 +211,17 @@ class _Exchange:
             if not any(map(may_go, self._rank)):
                 continue
             going = room.clear(taker.job_id, self._rank, may_go)
-            if going is not None and self._is_possible(going, taker, room):
-                self._start(taker, room, going)
+            if going is None:
+                continue
+            moving = [job_id for job_id in going if not self._may_go(taker, job_id)]
+            if self._is_possible(going, moving, taker, room):
+                self._start(taker, room, going, moving)
                 return
         self._in_vain.add(like_it)
 
-    def _is_possible(self, going: Sequence[int], taker: PendingJob, room: Room) -> bool:
+    def _is_possible(
+        self, going: Sequence[int], moving: Sequence[int], taker: PendingJob, room: Room
+    ) -> bool:
         """Whether so many may yield, and those that only make way find room elsewhere at once."""
         if len(self.yielding) + len(going) > self._lease_rules.concurrency:
             reason = (
@@ -226,14 +230,17 @@ class _Exchange:
             )
             self._objections.update(dict.fromkeys(going, reason))
             return False
-        moving = [job_id for job_id in going if not self._may_go(taker, job_id)]
-        if not moving:
-            return True
-        return room.would_fit(going, [taker.job_id, *moving])
+        return not moving or room.would_fit(going, [taker.job_id, *moving])
 
-    def _start(self, taker: PendingJob, room: Room, going: Sequence[int] = ()) -> None:
+    def _start(
+        self,
+        taker: PendingJob,
+        room: Room,
+        going: Sequence[int] = (),
+        moving: Sequence[int] = (),
+    ) -> None:
+        """The taker gets its nodes; of those that go, the moving ones get others."""
         who = f"{taker.tenant}'s job {taker.shown_id or taker.job_id}"
-        moving = [job_id for job_id in going if not self._may_go(taker, job_id)]
         for job_id in going:
             job = self._running[job_id]
             room.give(job_id)
@@ -242,12 +249,10 @@ class _Exchange:
                 reason = f"it makes way for {who} and can start again elsewhere at once"
             else:
                 reason = f"{who} comes before it and can use its {job.gpus:g} GPUs"
+                self._held[job.tenant] -= job.gpus
             self.yielding[job_id] = Verdict(job_id, Action.YIELD, reason, taker.job_id)
         for job_id in (taker.job_id, *moving):
             room.take(job_id)
-        for job_id in going:
-            if job_id not in moving:
-                self._held[self._running[job_id].tenant] -= self._running[job_id].gpus
         self._held[taker.tenant] = self._held.get(taker.tenant, 0.0) + taker.gpus
         self._better.clear()
 

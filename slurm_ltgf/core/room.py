@@ -93,7 +93,7 @@ class Room:
                 return [one]
         gone: list[int] = []
         used: set[Node] = set()
-        for part in sorted(self._parts[job_id], reverse=True):
+        for part in sorted(parts, reverse=True):
             best = self._best(part, used, gone, rank, may_go)
             if best is None:
                 break
@@ -104,7 +104,7 @@ class Room:
                 self.give(other)
         for other in gone:
             self.keep(other)
-        return gone if len(used) == len(self._parts[job_id]) else None
+        return gone if len(used) == len(parts) else None
 
     def would_fit(self, going: Iterable[int], coming: Iterable[int]) -> bool:
         """Whether all that come fit if some left. Nothing is changed."""

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from slurm_ltgf.cli.main import run
 from slurm_ltgf.store.files import lock
 
 HEAD = "JobID|JobIDRaw|Cluster|Account|User|State|Submit|Eligible|Start|End|ElapsedRaw|AllocTRES"
@@ -46,20 +45,6 @@ def row(job_id, account="a", *, start=0, end=3600, gpus=4, user="ann", state="CO
         f"{job_id}|{job_id}|c1|{account}|{user}|{state}|{begun}|{begun}|{begun}|{over}"
         f"|{end - start}|{tres}"
     )
-
-
-@pytest.fixture
-def ltgf(tmp_path, capsys, monkeypatch):
-    """Run `ltgf` on a ledger of this test: (exit code, standard output, standard error)."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("LTGF_CONFIG", raising=False)
-
-    def call(*words):
-        code = run(["--ledger", str(tmp_path / "ledger.db"), *words])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from slurm_ltgf.cli.main import run
 from slurm_ltgf.core.model import NO_LIMIT, UNKNOWN, Account, Skipped, Window
 from slurm_ltgf.sim.cluster import Cluster, NodeType
 from slurm_ltgf.sim.engine import simulate
@@ -207,20 +206,6 @@ def row(job, account, eligible, start, end, *, gpus=4, state="COMPLETED", node="
 #: a asks for everything at 0, b for 8 GPUs at 10; first come, first served on 8 GPUs.
 FLOOD = [row(k, "a", 0, 100 * ((k - 1) // 2), 100 * ((k - 1) // 2) + 100) for k in range(1, 7)]
 FLOOD += [row(k, "b", 10, 300, 400) for k in (11, 12)]
-
-
-@pytest.fixture
-def ltgf(tmp_path, capsys, monkeypatch):
-    """Run `ltgf` with a ledger of this test: (exit code, standard output, standard error)."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("LTGF_CONFIG", raising=False)
-
-    def call(*words):
-        code = run(["--ledger", str(tmp_path / "ledger.db"), *words])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture
