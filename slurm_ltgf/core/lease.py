@@ -19,10 +19,9 @@ Source: ASTRAEA (Ye et al., TPDS 2022), leases; LTGF.md section 5 for the guards
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache, partial
 
 from slurm_ltgf.core.model import NO_LIMIT, PendingJob
 from slurm_ltgf.core.order import Rules, Standing, order
@@ -41,16 +40,14 @@ class Action(Enum):
 class Leased:
     """A running job whose lease has ended. Not frozen: that would treble the cost of making one.
 
-    pool: what its GPUs are exchangeable with (partition and GPU type). ran_s: since this run began.
-    cost_s: checkpoint and restore. submit: of the job.
+    started: when this run began. cost_s: checkpoint and restore. submit: of the job.
     """
 
     job_id: int
     tenant: str
     gpus: float
-    pool: str = ""
     submit: int = 0
-    ran_s: float = 0.0
+    started: int = 0
     restarts: int = 0
     can_checkpoint: bool = True
     cost_s: float = 25.0
@@ -85,6 +82,7 @@ class Verdict:
 def verdicts(
     expired: Sequence[Leased],
     pending: Iterable[PendingJob],
+    turns: Sequence[int],
     standings: Mapping[str, Standing],
     *,
     pool_of: Mapping[int, str],
@@ -92,7 +90,6 @@ def verdicts(
     rules: Rules,
     lease_rules: LeaseRules,
     now: int,
-    rho: Mapping[int, float] | None = None,
     only_yields: bool = False,
 ) -> list[Verdict]:
     """Decide for every job whose lease has ended.
@@ -100,11 +97,11 @@ def verdicts(
     Args:
         expired: these jobs; none else may be made to yield.
         pending: records that wait, not held.
+        turns: ids of all of them by the order, as `contest` has it.
         standings: of every tenant here; `held_gpus` with the expired jobs, `committed_gpu_s`
             without (their leases are over).
         pool_of: pending job id -> pool.
         rooms: pool -> its nodes, with the expired jobs on them; left as the verdicts have it.
-        rho: raw job id -> job index, of expired and pending jobs; absent means 0.
         only_yields: nobody asks why the others keep their GPUs.
 
     Returns:
@@ -112,8 +109,9 @@ def verdicts(
     """
     running = {job.job_id: job for job in expired}
     waiting = {job.job_id: job for job in pending if job.demand}
-    turns = _turns(running, waiting, standings, rules, now=now, rho=rho)
-    exchange = _Exchange(standings, rules, lease_rules, running, turns)
+    exchange = _Exchange(
+        standings, rules, lease_rules, running, turns, now, explains=not only_yields
+    )
     for job_id in turns:
         if job_id in waiting:
             exchange.make_room(waiting[job_id], rooms[pool_of[job_id]])
@@ -129,39 +127,49 @@ def _kept(job_id: int, reasons: Mapping[int, str]) -> Verdict:
     return Verdict(job_id, Action.RENEW, "no job before it could use its GPUs")
 
 
-def _turns(
-    running: Mapping[int, Leased],
-    waiting: Mapping[int, PendingJob],
+def contest(
+    expired: Iterable[Leased],
+    pending: Iterable[PendingJob],
     standings: Mapping[str, Standing],
-    rules: Rules,
     *,
+    rules: Rules,
     now: int,
-    rho: Mapping[int, float] | None,
+    rho: Mapping[int, float] | None = None,
 ) -> list[int]:
-    """Ids of all by the order, as if the expired ones had given their GPUs back."""
-    again = [_again(job.job_id, job.tenant, job.gpus, job.submit) for job in running.values()]
-    held = dict.fromkeys(standings, 0.0)
-    for job in running.values():
-        held[job.tenant] += job.gpus
-    without = {name: _released(own, held[name]) for name, own in standings.items()}
-    found = order([*waiting.values(), *again], without, rules=rules, now=now, rho=rho)
+    """Ids of all by the order, as if the expired jobs had given their GPUs back and waited.
+
+    Args:
+        standings: as for `verdicts`.
+        rho: raw job id -> job index, of expired and pending jobs; absent means 0.
+    """
+    again = [candidate(job) for job in expired]
+    released = without(standings, again)
+    found = order([*pending, *again], released, rules=rules, now=now, rho=rho)
     return [turn.job.job_id for turn in found]
 
 
-@lru_cache(maxsize=10_000)
-def _again(job_id: int, tenant: str, gpus: float, eligible: int) -> PendingJob:
+def candidate(job: Leased) -> PendingJob:
     """The record of a running job as if it waited; it does not starve: it runs."""
-    return PendingJob(job_id, tenant, gpus, submit=NO_LIMIT, eligible=eligible)
+    return PendingJob(job.job_id, job.tenant, job.gpus, submit=NO_LIMIT, eligible=job.submit)
 
 
-def _released(own: Standing, gpus: float) -> Standing:
-    return Standing(
-        own.attained_gpu_s,
-        own.due_gpu_s,
-        own.quota_gpus,
-        max(own.held_gpus - gpus, 0.0),
-        own.committed_gpu_s,
-    )
+def without(
+    standings: Mapping[str, Standing], released: Iterable[PendingJob]
+) -> dict[str, Standing]:
+    """Standings as if these jobs had given their GPUs back."""
+    held = {name: own.held_gpus for name, own in standings.items()}
+    for job in released:
+        held[job.tenant] -= job.gpus
+    return {
+        name: Standing(
+            own.attained_gpu_s,
+            own.due_gpu_s,
+            own.quota_gpus,
+            max(held[name], 0.0),
+            own.committed_gpu_s,
+        )
+        for name, own in standings.items()
+    }
 
 
 class _Exchange:
@@ -174,20 +182,23 @@ class _Exchange:
         lease_rules: LeaseRules,
         running: Mapping[int, Leased],
         turns: Sequence[int],
+        now: int,
+        *,
+        explains: bool,
     ) -> None:
         self._standings = standings
         self._rules = rules
         self._lease_rules = lease_rules
         self._running = running
+        self._now = now
         self._place = {job_id: i for i, job_id in enumerate(turns)}
         self._held = {name: own.held_gpus for name, own in standings.items()}
-        costs = {job_id: self._cost_objection(job) for job_id, job in running.items()}
-        self._dear = {job_id: reason for job_id, reason in costs.items() if reason}
+        self._dear = {j: reason for j, job in running.items() if (reason := self._cost(job))}
         # the last in the order is the first to go
-        movable = (j for j in reversed(turns) if j in running and j not in self._dear)
-        self._rank = {job_id: i for i, job_id in enumerate(movable)}
-        self._in_vain: set[tuple[str, float, int, int]] = set()
+        self._movable = [j for j in reversed(turns) if j in running and j not in self._dear]
+        self._in_vain: dict[tuple[str, float, int, int], int] = {}
         self._better: dict[tuple[str, str, float], bool] = {}
+        self._explains = explains
         self.yielding: dict[int, Verdict] = {}
         self._objections: dict[int, str] = {}
 
@@ -197,27 +208,41 @@ class _Exchange:
 
     def make_room(self, taker: PendingJob, room: Room) -> None:
         """Let jobs yield so that the taker can start, if that is possible and worth it."""
+        like_it = (taker.tenant, taker.gpus, taker.tasks, id(room))
+        tried_at = self._in_vain.get(like_it)
+        if tried_at == room.changes:
+            return
         if room.fits(taker.job_id):
             self._start(taker, room)
             return
-        like_it = (taker.tenant, taker.gpus, taker.tasks, id(room))
-        if like_it in self._in_vain:
+        if tried_at is not None:
             return  # nor was there room for one before it that is like it
+        worse = self._worse_than(taker)
         # who makes way must fit elsewhere: all of them and the taker have to be given GPUs
-        rules: list[Callable[[int], bool]] = [partial(self._may_go, taker)]
-        if room.free_gpus >= taker.gpus:
-            rules.insert(0, _anybody)
-        for may_go in rules:
-            if not any(map(may_go, self._rank)):
-                continue
-            going = room.clear(taker.job_id, self._rank, may_go)
+        for movable in (self._movable, worse) if room.free_gpus >= taker.gpus else (worse,):
+            going = room.clear(taker.job_id, movable) if movable else None
             if going is None:
                 continue
-            moving = [job_id for job_id in going if not self._may_go(taker, job_id)]
+            moving = [job_id for job_id in going if job_id not in worse]
             if self._is_possible(going, moving, taker, room):
                 self._start(taker, room, going, moving)
                 return
-        self._in_vain.add(like_it)
+        self._in_vain[like_it] = room.changes
+
+    def _worse_than(self, taker: PendingJob) -> list[int]:
+        """Those that may yield to the taker, the last in the order first."""
+        worse = []
+        place, own, gpus = self._place, taker.tenant, taker.gpus
+        after = place[taker.job_id]
+        for job_id in self._movable:
+            if place[job_id] < after:
+                break
+            job = self._running[job_id]
+            if job.tenant == own or self._improves(job.tenant, own, min(job.gpus, gpus)):
+                worse.append(job_id)
+            elif self._explains:
+                self._objections[job_id] = f"{job.tenant} would have had no more than {own} then"
+        return worse
 
     def _is_possible(
         self, going: Sequence[int], moving: Sequence[int], taker: PendingJob, room: Room
@@ -240,11 +265,11 @@ class _Exchange:
         moving: Sequence[int] = (),
     ) -> None:
         """The taker gets its nodes; of those that go, the moving ones get others."""
-        who = f"{taker.tenant}'s job {taker.shown_id or taker.job_id}"
         for job_id in going:
+            who = f"{taker.tenant}'s job {taker.shown_id or taker.job_id}"
             job = self._running[job_id]
             room.give(job_id)
-            del self._rank[job_id]
+            self._movable.remove(job_id)
             if job_id in moving:
                 reason = f"it makes way for {who} and can start again elsewhere at once"
             else:
@@ -256,38 +281,24 @@ class _Exchange:
         self._held[taker.tenant] = self._held.get(taker.tenant, 0.0) + taker.gpus
         self._better.clear()
 
-    def _may_go(self, taker: PendingJob, job_id: int) -> bool:
-        """Whether the job may yield to the taker."""
-        if self._place[job_id] < self._place[taker.job_id]:
-            return False
-        job = self._running[job_id]
-        if not self._improves(job, taker):
-            self._objections[job_id] = (
-                f"{job.tenant} would have had no more than {taker.tenant} then"
-            )
-            return False
-        return True
-
-    def _cost_objection(self, job: Leased) -> str:
+    def _cost(self, job: Leased) -> str:
         """Why the job must not be moved at all; "" if it may."""
         limits = self._lease_rules
         if not job.can_checkpoint and not limits.preempt_without_checkpoint:
             return "it cannot checkpoint"
-        if job.ran_s < limits.min_run_s:
-            return f"it has run {job.ran_s:g} s, less than {limits.min_run_s:g} s"
+        ran_s = self._now - job.started
+        if ran_s < limits.min_run_s:
+            return f"it has run {ran_s:g} s, less than {limits.min_run_s:g} s"
         if job.restarts >= limits.max_restarts:
             return f"it was restarted {job.restarts} times already"
         worth_s = job.cost_s / limits.overhead
-        if job.ran_s < worth_s:
+        if ran_s < worth_s:
             return f"a move costs {job.cost_s:g} s: not before it has run {worth_s:g} s"
         return ""
 
-    def _improves(self, job: Leased, taker: PendingJob) -> bool:
-        """Whether the poorer of the two tenants is better off at the end of the next lease."""
-        if job.tenant == taker.tenant:
-            return True
-        gpus = min(job.gpus, taker.gpus)
-        swap = (job.tenant, taker.tenant, gpus)
+    def _improves(self, loser: str, taker: str, gpus: float) -> bool:
+        """Whether the poorer of two tenants is better off at the end of the next lease."""
+        swap = (loser, taker, gpus)
         if swap not in self._better:
             self._better[swap] = self._is_better(*swap)
         return self._better[swap]
@@ -309,8 +320,3 @@ class _Exchange:
         has = own.attained_gpu_s + own.committed_gpu_s + held * self._rules.lease_s
         credit = has / due if due > 0 else float("inf")
         return held >= self._rules.floor * own.quota_gpus, credit
-
-
-def _anybody(job_id: int) -> bool:
-    """Whoever finds room elsewhere makes way."""
-    return True

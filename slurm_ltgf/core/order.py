@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
@@ -25,8 +27,7 @@ from typing import NamedTuple
 from slurm_ltgf.core.model import UNKNOWN, PendingJob
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """A tenant's account at the moment of ordering.
 
     attained_gpu_s: U. due_gpu_s: W for the key "credit", X for the key "share". quota_gpus: Q now.
@@ -47,13 +48,15 @@ class Rules:
 
     lease_s: L. starvation_s: a job pending longer than this goes first inside its tenant; inf:
     never. floor: a tenant holding less than this part of its quota goes before all others; 0: off.
-    site_priority: inside a tenant, Slurm's own priority (without our factor) comes first.
+    site_priority: inside a tenant, Slurm's own priority (without our factor) comes first. rho_step:
+    jobs that had what was due count as alike until one had this factor more; 1: never alike.
     """
 
     lease_s: float = 3600
     starvation_s: float = 6 * 3600
     floor: float = 0.2
     site_priority: bool = False
+    rho_step: float = 1.5
 
 
 class Turn(NamedTuple):
@@ -101,9 +104,22 @@ def order(
         tenant: in_tenant(own, rules=rules, now=now, rho=rho or {})
         for tenant, own in by_tenant.items()
     }
-    # stable: tenant name breaks ties
-    rows = sorted(chain(*_streams(queues, standings, rules)), key=itemgetter(0))
+    rows = _sorted(queues, standings, rules)
     return [_turn(rank, row, rules, now) for rank, row in enumerate(rows)]
+
+
+def jobs_in_order(
+    queues: Mapping[str, Iterable[PendingJob]],
+    standings: Mapping[str, Standing],
+    *,
+    rules: Rules,
+) -> list[PendingJob]:
+    """The jobs of `order`.
+
+    Args:
+        queues: tenant -> its jobs in the order of `in_tenant`.
+    """
+    return [row[2] for row in _sorted(queues, standings, rules)]
 
 
 def turns(
@@ -128,14 +144,32 @@ def jobs_in_turn(
     *,
     rules: Rules,
 ) -> Iterator[PendingJob]:
-    """The jobs of `turns`, without what else is said of them: a third of the cost."""
-    return map(itemgetter(2), heapq.merge(*_streams(queues, standings, rules)))
+    """The jobs of `turns`, without what else is said of them; jobs without demand are none of them.
+
+    A tenant's next key is known before its next job is: a queue is not looked into until the turn
+    comes to its tenant.
+    """
+    accounts = [_Account(standings[tenant], rules) for tenant in sorted(queues)]
+    jobs = [iter(queues[tenant]) for tenant in sorted(queues)]
+    heads = [(account.key(), i) for i, account in enumerate(accounts)]
+    heapq.heapify(heads)
+    while heads:
+        i = heads[0][1]
+        job = next(jobs[i], None)
+        if job is None or not job.demand:  # no demand stands last
+            heapq.heappop(heads)
+            continue
+        yield job
+        account = accounts[i]
+        account.charged_gpus += job.gpus * job.tasks
+        heapq.heapreplace(heads, (account.key(), i))
 
 
 def in_tenant(
     jobs: Sequence[PendingJob], *, rules: Rules, now: int, rho: Mapping[int, float]
 ) -> list[PendingJob]:
-    """Stage 2: starving jobs by submit time, then by (rho, eligible, id); no demand last."""
+    """Stage 2: starving jobs by submit time, then (rho in steps, eligible, id); no demand last."""
+    steps = rho_steps(rules.rho_step)
 
     def key(job: PendingJob) -> tuple[bool, int, bool, float, float, int]:
         starving = is_starving(job, rules=rules, now=now)
@@ -143,9 +177,27 @@ def in_tenant(
         if starving:
             return (not job.demand, own, False, 0.0, job.submit, job.job_id)
         eligible = math.inf if job.eligible == UNKNOWN else job.eligible
-        return (not job.demand, own, True, rho.get(job.job_id, 0.0), eligible, job.job_id)
+        index = in_steps(rho.get(job.job_id, 0.0), steps)
+        return (not job.demand, own, True, index, eligible, job.job_id)
 
     return sorted(jobs, key=key)
+
+
+@lru_cache
+def rho_steps(step: float) -> tuple[float, ...]:
+    """Job indices at which a step begins, from 1 to a million; none if they count exactly."""
+    if step <= 1:
+        return ()
+    return tuple(step**k for k in range(math.ceil(math.log(1e6) / math.log(step)) + 1))
+
+
+def in_steps(rho: float, steps: Sequence[float]) -> float:
+    """A job index as jobs of one tenant are compared: exact below 1, above it only in steps.
+
+    Whoever had what was due and a little more would else take turns with others like it at every
+    look, and each turn costs a checkpoint and a restore.
+    """
+    return rho if rho < 1 else bisect_right(steps, rho) or rho
 
 
 def is_starving(job: PendingJob, *, rules: Rules, now: int) -> bool:
@@ -163,6 +215,13 @@ def _turn(rank: int, row: _Row, rules: Rules, now: int) -> Turn:
     return Turn(rank, job, key[1], not key[0], starving, charged, key)
 
 
+def _sorted(
+    queues: Mapping[str, Iterable[PendingJob]], standings: Mapping[str, Standing], rules: Rules
+) -> list[_Row]:
+    """All rows; stable: tenant name breaks ties."""
+    return sorted(chain(*_streams(queues, standings, rules)), key=itemgetter(0))
+
+
 def _streams(
     queues: Mapping[str, Iterable[PendingJob]], standings: Mapping[str, Standing], rules: Rules
 ) -> list[Iterator[_Row]]:
@@ -177,17 +236,29 @@ def _tagged(
     place: int, jobs: Iterable[PendingJob], standing: Standing, rules: Rules
 ) -> Iterator[_Row]:
     """One tenant's jobs with their keys, which never fall."""
-    due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s
-    floor_gpus = rules.floor * standing.quota_gpus
-    spent = standing.attained_gpu_s + standing.committed_gpu_s
-    lease_s, held_gpus = rules.lease_s, standing.held_gpus
-    charged = 0.0
+    account = _Account(standing, rules)
     for job in jobs:
-        demand = job.demand
-        has = spent + lease_s * charged
-        rest = not (demand and held_gpus + charged < floor_gpus)
+        yield account.key(demand=job.demand), place, job, account.charged_gpus
+        if job.demand:
+            account.charged_gpus += job.gpus * job.tasks
+
+
+class _Account:
+    """A tenant's account as its jobs are charged to it."""
+
+    __slots__ = ("_due", "_floor_gpus", "_held_gpus", "_lease_s", "_spent", "charged_gpus")
+
+    def __init__(self, standing: Standing, rules: Rules) -> None:
+        self._lease_s = rules.lease_s
+        self._due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s
+        self._floor_gpus = rules.floor * standing.quota_gpus
+        self._spent = standing.attained_gpu_s + standing.committed_gpu_s
+        self._held_gpus = standing.held_gpus
+        self.charged_gpus = 0.0
+
+    def key(self, *, demand: bool = True) -> tuple[bool, float, float]:
+        """Of its next job."""
+        rest = not (demand and self._held_gpus + self.charged_gpus < self._floor_gpus)
+        has = self._spent + self._lease_s * self.charged_gpus
         # tenants without entitlement all have tag inf: the one that held least goes first
-        key = (rest, has / due, 0.0) if due > 0 else (rest, math.inf, has)
-        yield key, place, job, charged
-        if demand:
-            charged += job.gpus * job.tasks
+        return (rest, has / self._due, 0.0) if self._due > 0 else (rest, math.inf, has)

@@ -6,7 +6,7 @@ one part or several, each on a node of its own; it goes where it fits most tight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 Node = Hashable
 
@@ -18,6 +18,10 @@ class Room:
         free: node -> GPUs that no job holds.
         held: job id -> node -> GPUs, of the jobs that may have to leave.
         parts: job id -> GPUs on each of its nodes, of all jobs that are asked about.
+
+    Attributes:
+        free_gpus: GPUs that no job holds.
+        changes: how often it was changed: as long as that stands still, who did not fit does not.
     """
 
     def __init__(
@@ -27,17 +31,12 @@ class Room:
         parts: Mapping[int, tuple[float, ...]],
     ) -> None:
         self._free = dict(free)
-        self._open = {node for node, gpus in free.items() if gpus > 0}
+        self._open = {node for node, gpus in self._free.items() if gpus > 0}
         self._held = held
         self._parts = parts
-        self._on: dict[Node, list[int]] = {}
         self._place = {node: i for i, node in enumerate(self._free)}
-        self._size = {job_id: sum(nodes.values()) for job_id, nodes in held.items()}
-        self._at_most: dict[Node, float] = {}  # GPUs that all of them together could leave
-        for job_id, nodes in held.items():
-            for node, gpus in nodes.items():
-                self._on.setdefault(node, []).append(job_id)
-                self._at_most[node] = self._at_most.get(node, 0.0) + gpus
+        self.free_gpus = sum(self._free.values())
+        self.changes = 0
 
     @classmethod
     def counted(
@@ -49,11 +48,6 @@ class Room:
             {job_id: {"": gpus} for job_id, gpus in held.items()},
             {job_id: (gpus,) for job_id, gpus in {**held, **asks}.items()},
         )
-
-    @property
-    def free_gpus(self) -> float:
-        """GPUs that no job holds."""
-        return sum(self._free.values())
 
     def fits(self, job_id: int) -> bool:
         """Whether a job could start now."""
@@ -69,46 +63,26 @@ class Room:
         for node, gpus in self._held[job_id].items():
             self._change(node, gpus)
 
-    def keep(self, job_id: int) -> None:
-        """It does not, after all."""
-        for node, gpus in self._held[job_id].items():
-            self._change(node, -gpus)
-
-    def clear(
-        self, job_id: int, rank: Mapping[int, int], may_go: Callable[[int], bool]
-    ) -> list[int] | None:
+    def clear(self, job_id: int, movable: Iterable[int]) -> list[int] | None:
         """Running jobs that must leave for a job to fit; None: it cannot. Nothing is changed.
 
         Args:
-            rank: running job -> 0 for the first to go, in this order, of those that may; where it
-                makes no other difference, these go.
-            may_go: whether one of them may leave for this job.
+            movable: those that may leave for it, the first to go first: where it makes no other
+                difference, these go. Jobs of other pools do not count.
         """
         if self.fits(job_id):
             return []
         parts = self._parts[job_id]
+        there = list(filter(self._held.__contains__, movable))
         if len(parts) == 1:
-            one = self._alone(parts[0], rank, may_go)
+            one = self._alone(parts[0], there)
             if one is not None:
                 return [one]
-        gone: list[int] = []
-        used: set[Node] = set()
-        for part in sorted(parts, reverse=True):
-            best = self._best(part, used, gone, rank, may_go)
-            if best is None:
-                break
-            node, more = best
-            used.add(node)
-            gone += more
-            for other in more:
-                self.give(other)
-        for other in gone:
-            self.keep(other)
-        return gone if len(used) == len(parts) else None
+        return self._cleared(parts, there)
 
     def would_fit(self, going: Iterable[int], coming: Iterable[int]) -> bool:
         """Whether all that come fit if some left. Nothing is changed."""
-        before = dict(self._free), set(self._open)
+        before = self._state()
         for job_id in going:
             self.give(job_id)
         fit = True
@@ -119,20 +93,44 @@ class Room:
                 break
             for node, gpus in places:
                 self._change(node, -gpus)
-        self._free, self._open = before
+        self._restore(before)
         return fit
 
-    def _alone(
-        self, part: float, rank: Mapping[int, int], may_go: Callable[[int], bool]
-    ) -> int | None:
+    def _state(self) -> tuple[dict[Node, float], set[Node], float, int]:
+        return dict(self._free), set(self._open), self.free_gpus, self.changes
+
+    def _restore(self, state: tuple[dict[Node, float], set[Node], float, int]) -> None:
+        self._free, self._open, self.free_gpus, self.changes = state
+
+    def _cleared(self, parts: tuple[float, ...], movable: Sequence[int]) -> list[int] | None:
+        """Those that leave a node for each part, which costs least there; None: it cannot be."""
+        before = self._state()
+        on: dict[Node, list[int]] = {}
+        for other in movable:
+            for node in self._held[other]:
+                on.setdefault(node, []).append(other)
+        rank = {other: i for i, other in enumerate(movable)}
+        gone: list[int] = []
+        used: set[Node] = set()
+        for part in sorted(parts, reverse=True):
+            best = self._best(part, used, gone, on, rank)
+            if best is None:
+                break
+            node, more = best
+            used.add(node)
+            gone += more
+            for other in more:
+                self.give(other)
+        self._restore(before)
+        return gone if len(used) == len(parts) else None
+
+    def _alone(self, part: float, movable: Iterable[int]) -> int | None:
         """The first to go of those that have on a node just what a part lacks there."""
-        for job_id in rank:
-            if job_id not in self._held:
-                continue  # of another pool
+        for job_id in movable:
             held = self._held[job_id]
             if len(held) == 1:
-                node, gpus = next(iter(held.items()))
-                if gpus <= part <= self._free[node] + gpus and may_go(job_id):
+                ((node, gpus),) = held.items()
+                if gpus <= part <= self._free[node] + gpus:
                     return job_id
         return None
 
@@ -141,53 +139,42 @@ class Room:
         part: float,
         used: set[Node],
         gone: list[int],
+        on: Mapping[Node, list[int]],
         rank: Mapping[int, int],
-        may_go: Callable[[int], bool],
     ) -> tuple[Node, list[int]] | None:
         """The node on which a part costs least, and the jobs that leave it."""
         node = self._tightest(part, used)
         if node is not None:
             return node, []
         best: tuple[tuple[float, int, int], Node, list[int]] | None = None
-        for node, at_most in self._at_most.items():
+        for node, jobs in on.items():
             lacks = part - self._free[node]
             # whoever leaves gives no less than what is lacking
-            if node in used or lacks > at_most or (best is not None and lacks > best[0][0]):
+            if node in used or (best is not None and lacks > best[0][0]):
                 continue
-            leave = self._leave(node, lacks, gone, rank, may_go)
-            if leave is None:
+            leave = self._leave(node, lacks, [job_id for job_id in jobs if job_id not in gone])
+            if not leave:
                 continue
-            moved = sum(self._size[job_id] for job_id in leave)
+            moved = sum(sum(self._held[job_id].values()) for job_id in leave)
             cost = (moved, max(rank[job_id] for job_id in leave), self._place[node])
             if best is None or cost < best[0]:
                 best = cost, node, leave
         return None if best is None else best[1:]
 
-    def _leave(
-        self,
-        node: Node,
-        lacks: float,
-        gone: list[int],
-        rank: Mapping[int, int],
-        may_go: Callable[[int], bool],
-    ) -> list[int] | None:
-        """Jobs that give a node so many GPUs more; none of them could stay."""
-        if lacks <= 0:
-            return []
-        held = self._held
-        there = [j for j in self._on.get(node, ()) if j in rank and j not in gone]
-        if sum(held[job_id][node] for job_id in there) < lacks:
-            return None
+    def _leave(self, node: Node, lacks: float, jobs: Iterable[int]) -> list[int]:
+        """Jobs that give a node so many GPUs more, none of which could stay; none: they cannot."""
         leave: list[int] = []
-        for job_id in sorted(there, key=rank.__getitem__):
-            if lacks > 0 and may_go(job_id):
-                leave.append(job_id)
-                lacks -= held[job_id][node]
+        for job_id in jobs:
+            if lacks <= 0:
+                break
+            leave.append(job_id)
+            lacks -= self._held[job_id][node]
         if lacks > 0:
-            return None
+            return []
         for job_id in tuple(leave):
-            if lacks + held[job_id][node] <= 0:  # a later one gave enough without it
-                lacks += held[job_id][node]
+            gpus = self._held[job_id][node]
+            if lacks + gpus <= 0:  # a later one gave enough without it
+                lacks += gpus
                 leave.remove(job_id)
         return leave
 
@@ -216,5 +203,7 @@ class Room:
         return best
 
     def _change(self, node: Node, by: float) -> None:
+        self.changes += 1
+        self.free_gpus += by
         self._free[node] += by
         (self._open.add if self._free[node] > 0 else self._open.discard)(node)

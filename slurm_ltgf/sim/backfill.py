@@ -8,11 +8,11 @@ sched/backfill, and none may delay any of them. none: strictly in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from slurm_ltgf.sim.cluster import Ask, Cluster, Nodes
+from slurm_ltgf.sim.cluster import Cluster, Nodes, is_plain
 from slurm_ltgf.sim.explain import Action
 from slurm_ltgf.sim.reservations import Held, Profile, reservation
 from slurm_ltgf.sim.workload import Job
@@ -66,8 +66,11 @@ class Plan(Protocol):
     def resume(self, now: int) -> None:
         """Try further jobs later; no GPU was given back since."""
 
-    def is_over(self, shortest_limit_s: Callable[[], int]) -> bool:
-        """Whether no further job is to be tried, the shortest that waits having this limit."""
+    def is_over(self, limits_s: Callable[[], Mapping[int, int]]) -> bool:
+        """Whether no further job is to be tried.
+
+        limits_s: of those that wait, the shortest time limit by GPUs (`Waiting`).
+        """
 
     def attempt(self, job: Job) -> Attempt:
         """Try the next job of the order."""
@@ -121,29 +124,38 @@ class Easy:
         # free GPUs only become fewer: if a job found no nodes, none that asks for more will;
         # apart for those that the reservation does not touch, and those that it does
         self._too_many = [_ALL, _ALL]
+        self._hopeless = _ALL  # for neither, once there is a reservation
+        self._has_less = False  # than when it was last asked whether it is over
 
     def resume(self, now: int) -> None:
         """The reservation stands; the depth counts anew."""
-        self._now, self._tried = now, 0
+        self._now, self._tried, self._has_less = now, 0, True
 
-    def is_over(self, shortest_limit_s: Callable[[], int]) -> bool:
-        """The depth is reached, or there is room only for shorter jobs than there are."""
+    def is_over(self, limits_s: Callable[[], Mapping[int, int]]) -> bool:
+        """The depth is reached, or whoever waits is too large, or too long for what is left."""
         if self._tried > self._depth:
             return True
-        if self._reserved_at is None or self._too_many[True] > 1:
+        if self._reserved_at is None or not self._has_less:
             return False
-        return self._now + shortest_limit_s() > self._reserved_at
+        self._has_less = False
+        left_s, (early, late) = self._reserved_at - self._now, self._too_many
+        return all(
+            gpus >= early or (gpus >= late and limit_s > left_s)
+            for gpus, limit_s in limits_s().items()
+        )
 
     def attempt(self, job: Job) -> Attempt:
         """Start it, reserve nodes for it, or leave it."""
+        if job.gpus >= self._hopeless and is_plain(job):
+            self._tried += 1
+            return _NO_ROOM
         reserved_at, until = self._reserved_at, self._now + job.limit_s
         late = reserved_at is not None and until > reserved_at
         nodes = self._find(job, late)
         if nodes is not None:
-            if late:
-                for node, gpus in nodes:
-                    if node in self._spare:
-                        self._spare[node] -= gpus
+            for node, gpus in nodes if late else ():
+                if node in self._spare:
+                    self._spare[node] -= gpus
             return Attempt("started" if reserved_at is None else "backfilled", nodes, until)
         self._tried += 1
         if self.head is None:
@@ -154,16 +166,19 @@ class Easy:
             )
             if self._whole_nodes:
                 self._spare = dict.fromkeys(self._spare, 0)
+            self._has_less, self._hopeless = True, max(self._too_many)
             return Attempt("reserved", nodes, self._reserved_at)
         is_barred = self._tells and late and self._find(job, late=False)
         return _BARRED if is_barred else _NO_ROOM
 
     def _find(self, job: Job, late: bool) -> Nodes | None:
-        if job.gpus >= self._too_many[late] and _is_plain(job):
+        if job.gpus >= self._too_many[late] and is_plain(job):
             return None
         nodes = self._cluster.find(job, self._spare if late else None)
-        if nodes is None and _is_plain(job):
+        if nodes is None and is_plain(job):
             self._too_many[late] = job.gpus
+            if self._reserved_at is not None:
+                self._has_less, self._hopeless = True, max(self._too_many)
         return nodes
 
 
@@ -185,7 +200,7 @@ class Conservative:
     def resume(self, now: int) -> None:
         """Never."""
 
-    def is_over(self, shortest_limit_s: Callable[[], int]) -> bool:
+    def is_over(self, limits_s: Callable[[], Mapping[int, int]]) -> bool:
         """The depth is reached."""
         return self._passed > self._depth
 
@@ -197,8 +212,3 @@ class Conservative:
             return Attempt(action, nodes, at + job.limit_s)
         self._passed += 1
         return Attempt("reserved", nodes, at)
-
-
-def _is_plain(ask: Ask) -> bool:
-    """It wants GPUs, of any type, and nothing else."""
-    return not (ask.gpu_type or ask.cpus or ask.memory_mib)

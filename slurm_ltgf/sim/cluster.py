@@ -58,6 +58,21 @@ class Ask(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Plain:
+    """An ask for GPUs of any type and for nothing else."""
+
+    gpus: int
+    gpu_type: str = ""
+    cpus: int = 0
+    memory_mib: int = 0
+
+
+def is_plain(ask: Ask) -> bool:
+    """It wants GPUs, of any type, and nothing else."""
+    return not (ask.gpu_type or ask.cpus or ask.memory_mib)
+
+
+@dataclass(frozen=True, slots=True)
 class _Pool:
     """The nodes of a type. nodes: their bits."""
 

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from slurm_ltgf.sim.backfill import Backfill, Plan, plan
 from slurm_ltgf.sim.cluster import Cluster, Nodes
 from slurm_ltgf.sim.explain import Action, Decision, Observer
+from slurm_ltgf.sim.leases import Leases
 from slurm_ltgf.sim.policies.base import Policy
 from slurm_ltgf.sim.reservations import Held
+from slurm_ltgf.sim.waiting import Waiting
 from slurm_ltgf.sim.workload import Hold, Job, Workload
 
 
@@ -116,14 +118,12 @@ class _World:
         self._costs = costs
         self._backfill = backfill
         self._arrived = 0
-        self._waiting: set[int] = set()
+        self._waiting = Waiting()
         self._grips: dict[int, _Grip] = {}
         self._releases: list[tuple[int, int, int]] = []  # (time, job id, since) ends and yields
-        self._leases: dict[int, list[tuple[int, int]]] = {}  # by end: (job id, since)
-        self._lease_ends: list[int] = []
+        self._leases = Leases(policy)
         self._by_limit: list[_ByLimit] = []
         self._epilogs: deque[_ByLimit] = deque()
-        self._by_shortest: list[tuple[int, int]] = []  # (limit, job id) of those that wait
         self._standing: Plan | None = None  # of the last instant at which GPUs were given back
         self._seen: list[Decision] | None = None
 
@@ -141,8 +141,7 @@ class _World:
         if self._waiting:
             periods = (self._policy.period_s, self._backfill.interval_s)
             times += [self.now - self.now % each + each for each in periods if each]
-            if self._lease_ends:
-                times.append(max(self._lease_ends[0], self.now + 1))
+            times += self._leases.looks(self.now)
         return min(times)
 
     def advance(self, now: int) -> None:
@@ -161,10 +160,10 @@ class _World:
             self._standing = None
         if self._policy.tick_s:
             self._tick(self._policy.tick_s)
-        elif (has_news or first < self._arrived) and self._waiting and self._cluster.free_gpus:
+        elif (has_news or first < self._arrived) and self._is_anybody_startable():
             self._start(self.jobs[first : self._arrived])
         if self._waiting:
-            self._end_leases()
+            self._end_leases(self.jobs[first : self._arrived])
         if self._seen and self.observer is not None:
             self.observer.decided(now, self._seen)
 
@@ -194,6 +193,7 @@ class _World:
                 continue  # it was to end now, but is being checkpointed
             released = True
             del self._grips[job_id]
+            self._leases.drop(grip.job)
             del self._by_limit[bisect_left(self._by_limit, (grip.until, job_id, since))]
             self._vacate(grip)
             self._policy.ended(grip.job, self.now)
@@ -237,37 +237,37 @@ class _World:
 
     def _wait(self, job: Job) -> None:
         self._policy.arrived(job, self.now)
-        self._waiting.add(job.job_id)
-        heapq.heappush(self._by_shortest, (job.limit_s, job.job_id))
+        self._waiting.add(job)
 
-    def _end_leases(self) -> None:
-        """Ask the policy about jobs whose lease is over; the others' leases begin anew."""
-        over: list[Job] = []
-        while self._lease_ends and self._lease_ends[0] <= self.now:
-            for job_id, since in sorted(self._leases.pop(heapq.heappop(self._lease_ends))):
-                grip = self._grips.get(job_id)
-                if grip is not None and grip.since == since and grip.yields_at is None:
-                    over.append(grip.job)
+    def _end_leases(self, new: list[Job]) -> None:
+        """Ask the policy about jobs whose lease is over. new: jobs that came just now."""
+        over = self._leases.over(self.now, [job for job in new if job in self._waiting])
         if not over:
             return
         yielding = self._policy.yielding(over, self._cluster, self.now)
         for job in over:
-            grip = self._grips[job.job_id]
             if job.job_id in yielding:
-                self._tell(job, "yielded", job.nodes, self._checkpoint(grip))
+                self._tell(job, "yielded", job.nodes, self._checkpoint(self._grips[job.job_id]))
             else:
-                self._tell(job, "kept", job.nodes, self._renew(job, grip.since))
+                self._tell(job, "kept", job.nodes, self._leases.renew(job, self.now))
 
     def _checkpoint(self, grip: _Grip, lost_s: int = 0) -> int:
         """Begin to checkpoint a job; when it gives its GPUs back."""
         worked = max(self.now - grip.works_from - lost_s, 0)
         grip.job.left_s = max(grip.job.left_s - worked, 1)
+        self._leases.drop(grip.job)
         grip.yields_at = self.now + self._costs.checkpoint_s
         self.overhead_gpu_s += grip.job.gpus * self._costs.checkpoint_s
         heapq.heappush(self._releases, (grip.yields_at, grip.job.job_id, grip.since))
         return grip.yields_at
 
     # --- starts -----------------------------------------------------------------------------------
+
+    def _is_anybody_startable(self) -> bool:
+        """Whether anybody waits for whom there may be nodes, or somebody looks on."""
+        if not self._waiting or not self._cluster.free_gpus:
+            return False
+        return self._seen is not None or self._cluster.find(self._waiting.least()) is not None
 
     def _start(self, new: list[Job]) -> None:
         """Start what can start now. new: jobs that came just now.
@@ -294,7 +294,7 @@ class _World:
         """Try jobs in turn, start those that can."""
         started: list[Job] = []
         for job in jobs:
-            if not self._cluster.free_gpus or attempts.is_over(self._shortest_limit_s):
+            if not self._cluster.free_gpus or attempts.is_over(self._waiting.shortest_limits_s):
                 break
             tried = attempts.attempt(job)
             if tried.action in ("started", "backfilled"):
@@ -305,16 +305,10 @@ class _World:
         for job in started:
             self._policy.started(job, self.now)
 
-    def _shortest_limit_s(self) -> int:
-        """The shortest time limit of the jobs that wait."""
-        while self._by_shortest and self._by_shortest[0][1] not in self._waiting:
-            heapq.heappop(self._by_shortest)
-        return self._by_shortest[0][0] if self._by_shortest else 0
-
     def _hold(self, job: Job, nodes: Nodes) -> None:
         restore_s = self._costs.restore_s if job.left_s < job.attempt_s else 0
         self._cluster.take(nodes, job)
-        self._waiting.remove(job.job_id)
+        self._waiting.remove(job)
         job.start, job.nodes = self.now, nodes
         until = self.now + job.limit_s
         self._grips[job.job_id] = _Grip(job, self.now, self.now + restore_s, until)
@@ -322,31 +316,7 @@ class _World:
         end = self.now + restore_s + job.left_s
         heapq.heappush(self._releases, (end, job.job_id, self.now))
         insort(self._by_limit, (until, job.job_id, self.now, Held(until, nodes, job)))
-        self._grant_lease(job, self.now)
-
-    def _grant_lease(self, job: Job, since: int) -> int | None:
-        """Begin a lease; when it ends. None: the policy has none."""
-        if self._policy.lease_s is None:
-            return None
-        pass_s = self._policy.pass_s
-        end = -(-(self.now + self._policy.lease_s) // pass_s) * pass_s
-        self._end_lease_at(end, job.job_id, since)
-        return end
-
-    def _renew(self, job: Job, since: int) -> int | None:
-        """Let a job keep its GPUs until it is asked again; when that is."""
-        if self._policy.renew_s is None:
-            return self._grant_lease(job, since)
-        end = (self.now // self._policy.renew_s + 1) * self._policy.renew_s
-        self._end_lease_at(end, job.job_id, since)
-        return end
-
-    def _end_lease_at(self, end: int, job_id: int, since: int) -> None:
-        there = self._leases.get(end)
-        if there is None:
-            there = self._leases[end] = []
-            heapq.heappush(self._lease_ends, end)
-        there.append((job_id, since))
+        self._leases.grant(job, self.now)
 
     def _by_limits(self) -> Iterator[Held]:
         """What running jobs hold, by the time at which their limit ends them."""

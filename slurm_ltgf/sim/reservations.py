@@ -37,20 +37,23 @@ def reservation(
     before, part = cluster.saved(), cluster.least_part(ask)
     found, at = None, now
     free, given = list(cluster.free), []
+    usable = sum(gpus for gpus in free if gpus >= part)  # on nodes that have a part of it
     for one in held:
+        given.append(one)
         for node, gpus in one.nodes:
-            free[node] += gpus
-        there = [(n, free[n] - cluster.free[n]) for n, _ in one.nodes if free[n] >= part]
-        if cluster.counts_hosts:
-            given.append(one)
-        if not there:
+            had, has = free[node], free[node] + gpus
+            free[node] = has
+            if has >= part:
+                usable += has if had < part else gpus
+        if usable < ask.gpus or not any(free[node] >= part for node, _ in one.nodes):
             continue  # not what it lacks
         if cluster.counts_hosts:
             for other in given:
                 cluster.give(other.nodes, other.ask)
-            given.clear()
         else:  # nodes without a part of it need not be told
-            cluster.give(tuple(there), ask)
+            there = {node for other in given for node, _ in other.nodes if free[node] >= part}
+            cluster.give(tuple((n, free[n] - cluster.free[n]) for n in sorted(there)), ask)
+        given.clear()
         found = cluster.find(ask)
         if found is not None:
             at = max(one.until, now + 1)  # it ends late, and may at any moment

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
+from slurm_ltgf.core.lease import Action, Leased, LeaseRules, contest, verdicts
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing
 from slurm_ltgf.core.room import Room
@@ -13,16 +13,23 @@ L = 3600
 #: Two tenants of 8 GPUs quota each; rich has had its window's due twice, poor nothing.
 RICH = Standing(attained_gpu_s=16 * 24 * L, due_gpu_s=8 * 24 * L, quota_gpus=8, held_gpus=16)
 POOR = Standing(attained_gpu_s=0, due_gpu_s=8 * 24 * L, quota_gpus=8, held_gpus=0)
-OLD = Leased(1, "rich", 8, ran_s=L)
+NOW = 10 * L
+OLD = Leased(1, "rich", 8, started=9 * L)
 
 
 def gpus_of(jobs):
     return {job.job_id: job.gpus for job in jobs}
 
 
+def judged(expired, pending, standings, *, rules, rho=None, **more):
+    """Verdicts with the order that the daemon would compute."""
+    turns = contest(expired, pending, standings, rules=rules, now=NOW, rho=rho)
+    return verdicts(expired, pending, turns, standings, rules=rules, now=NOW, **more)
+
+
 def decide(expired, pending, *, free=0.0, standings=None, pools=None, **limits):
     pools = pools or {job.job_id: "" for job in pending}
-    found = verdicts(
+    found = judged(
         expired,
         pending,
         standings or {"rich": RICH, "poor": POOR},
@@ -30,14 +37,13 @@ def decide(expired, pending, *, free=0.0, standings=None, pools=None, **limits):
         rooms={
             pool: Room.counted(
                 0 if pool else free,
-                gpus_of(job for job in expired if job.pool == pool),
+                {} if pool else gpus_of(expired),
                 gpus_of(job for job in pending if pools[job.job_id] == pool),
             )
             for pool in ("", *pools.values())
         },
         rules=Rules(lease_s=L, floor=0),
         lease_rules=LeaseRules(**limits),
-        now=10 * L,
     )
     return {v.job_id: (v.action, v.to) for v in found}, {v.job_id: v.reason for v in found}
 
@@ -80,9 +86,9 @@ def test_a_job_of_another_pool_is_left_alone():
     ("job", "limits", "said"),
     [
         (replace(OLD, can_checkpoint=False), {}, "cannot checkpoint"),
-        (replace(OLD, ran_s=1800), {"min_run_s": 2000}, "less than 2000 s"),
+        (replace(OLD, started=NOW - 1800), {"min_run_s": 2000}, "less than 2000 s"),
         (replace(OLD, restarts=3), {"max_restarts": 3}, "restarted 3 times"),
-        (replace(OLD, ran_s=1200), {}, "not before it has run 1250 s"),
+        (replace(OLD, started=NOW - 1200), {}, "not before it has run 1250 s"),
     ],
     ids=["no checkpoint", "young", "moved often", "not worth it"],
 )
@@ -101,13 +107,13 @@ def test_a_site_may_preempt_what_cannot_checkpoint():
 
 def test_a_swap_that_only_turns_the_tables_is_not_made():
     """Both have had the same: the one with the job would be the poorer a lease later."""
-    even = replace(POOR, attained_gpu_s=8 * 24 * L)
+    even = POOR._replace(attained_gpu_s=8 * 24 * L)
     got, reasons = decide(
         [replace(OLD, tenant="a")],
         [waits(11, tenant="b")],
         standings={
-            "a": replace(even, held_gpus=8),
-            "b": replace(even, attained_gpu_s=RICH.due_gpu_s - 1),
+            "a": even._replace(held_gpus=8),
+            "b": even._replace(attained_gpu_s=RICH.due_gpu_s - 1),
         },
     )
     assert got[1][0] is Action.KEEP
@@ -123,7 +129,7 @@ def test_the_lease_that_pays_for_a_move_of_25_seconds_at_two_percent():
 
 
 def on_nodes(expired, pending, free, held, parts, *, standings=None, rho=None, **limits):
-    found = verdicts(
+    found = judged(
         expired,
         pending,
         standings or {"rich": RICH, "poor": POOR},
@@ -131,7 +137,6 @@ def on_nodes(expired, pending, free, held, parts, *, standings=None, rho=None, *
         rooms={"": Room(free, held, parts)},
         rules=Rules(lease_s=L, floor=0),
         lease_rules=LeaseRules(**limits),
-        now=10 * L,
         rho=rho,
     )
     return {v.job_id: v.action for v in found}, {v.job_id: v.reason for v in found}
@@ -163,7 +168,7 @@ def test_a_job_that_fits_elsewhere_makes_way_though_its_tenant_had_less():
         {"a": 7, "b": 1},
         {1: {"a": 1}},
         {11: (8,), 1: (1,)},
-        standings={"rich": RICH, "poor": replace(POOR, held_gpus=1)},
+        standings={"rich": RICH, "poor": POOR._replace(held_gpus=1)},
     )
     assert got == {1: Action.YIELD}
     assert "elsewhere at once" in reasons[1]
@@ -177,7 +182,7 @@ def test_it_stays_where_it_would_have_to_wait():
         {"a": 7, "b": 0},
         {1: {"a": 1}},
         {11: (8,), 1: (1,)},
-        standings={"rich": RICH, "poor": replace(POOR, held_gpus=1)},
+        standings={"rich": RICH, "poor": POOR._replace(held_gpus=1)},
     )
     assert got == {1: Action.RENEW}
 
@@ -195,11 +200,11 @@ def test_a_job_that_never_ran_goes_before_a_running_one_of_its_tenant():
 def test_below_the_floor_a_tenant_is_served_whatever_it_had():
     """lucky has had more than rich, but holds nothing now: with a floor it takes what rich has
     above its own."""
-    standings = {"rich": RICH, "lucky": replace(POOR, attained_gpu_s=20 * 24 * L)}
+    standings = {"rich": RICH, "lucky": POOR._replace(attained_gpu_s=20 * 24 * L)}
     held, parts = {1: {"a": 8}}, {11: (8,), 1: (8,)}
 
     def with_floor(floor):
-        found = verdicts(
+        found = judged(
             [OLD],
             [waits(11, tenant="lucky")],
             standings,
@@ -207,7 +212,6 @@ def test_below_the_floor_a_tenant_is_served_whatever_it_had():
             rooms={"": Room({"a": 0}, held, parts)},
             rules=Rules(lease_s=L, floor=floor),
             lease_rules=LeaseRules(),
-            now=10 * L,
         )
         return found[0].action
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_ltgf.core.model import PendingJob
-from slurm_ltgf.core.order import Rules, Standing, order
+from slurm_ltgf.core.order import Rules, Standing, in_tenant, order
 from slurm_ltgf.errors import UsageError
 from slurm_ltgf.sim.cluster import Cluster, NodeType
 from slurm_ltgf.sim.engine import simulate
@@ -559,18 +559,80 @@ def test_tenants_without_a_share_run_too(policy, weights):
 
 def test_job_indices_are_those_of_the_worked_value_j1():
     """LTGF.md section 7, J1, at 3: E1 = 4 + 2 + 2 = S1; E2 = 4, S2 = 2."""
-    indices = Indices(4)
+    indices = Indices(4, rho_step=1)
     one, two, three = job(1, 4, 3), job(2, 2, 1), job(3, 4, 9)
+
+    def rho(one, now):
+        record = PendingJob(one.job_id, "a", one.gpus, submit=0, eligible=0)
+        ((index, _, _),) = indices.rated([indices.stake(one, (), record)], now)
+        return index
+
     indices.arrived(one, 0)
     indices.arrived(two, 1)
     one.kept_s, two.kept_s = 2, 1
-    assert (indices.rho(one, 3), indices.rho(two, 3)) == (1.0, 0.5)
+    assert (rho(one, 3), rho(two, 3)) == (1.0, 0.5)
     indices.arrived(three, 3)
-    assert math.isinf(indices.rho(three, 3))
+    assert math.isinf(rho(three, 3))
+    two.start = 3  # and runs on from what it got
+    assert rho(two, 5) == (2 + 2 * 2) / (2 + 2 + 4 / 3 + 4 / 3)
+
+
+def test_above_what_was_due_job_indices_count_in_steps():
+    indices = Indices(4, rho_step=2)
+    jobs = [job(k, 1, 100, submit=k) for k in (1, 2, 3, 4, 5)]
+    for one, got_s in zip(jobs, (39, 24, 16, 12, 8), strict=True):
+        one.kept_s = got_s
+        indices.arrived(one, 0)  # four GPUs for five jobs: by 10, 8 GPU-seconds were due to each
+    records = [PendingJob(one.job_id, "a", 1, submit=0, eligible=one.submit) for one in jobs]
+    stakes = [
+        indices.stake(one, (record.eligible,), record)
+        for one, record in zip(jobs, records, strict=True)
+    ]
+    rated = indices.rated(stakes, 10)
+    assert [row[2].job_id for row in rated] == [4, 5, 2, 3, 1]  # 1.5 and 1; 3 and 2; 4.9
+    assert [row[2].job_id for row in indices.rated(stakes, 13)] == [5, 3, 4, 1, 2]
+    want = in_tenant(
+        records,
+        rules=Rules(rho_step=2),
+        now=10,
+        rho={one.job_id: one.kept_s / 8 for one in jobs},
+    )
+    assert [record.job_id for record in want] == [4, 5, 2, 3, 1]
+
+
+def test_a_job_that_was_moved_starves_from_its_requeue_not_from_its_first_submission():
+    indices = Indices(4, rho_step=1)
+    queue = TenantQueue("rho", 100, indices)
+    moved, fresh = job(1, 1, 500), job(2, 1, 500)
+    indices.arrived(moved, 0)
+    queue.add(moved, PendingJob(1, "a", 1, submit=0, eligible=0))
+    queue.remove(moved)
+    moved.runs.append(Hold(0, 90))
+    moved.kept_s = 90
+    queue.add(moved, PendingJob(1, "a", 1, submit=90, eligible=90))
+    indices.arrived(fresh, 95)
+    queue.add(fresh, PendingJob(2, "a", 1, submit=95, eligible=95))
+    assert [record.job_id for record in queue.in_order(110)] == [2, 1]
+    assert [record.job_id for record in queue.in_order(191)] == [1, 2]
+
+
+def test_leases_are_looked_at_only_for_the_first_job_of_its_size():
+    indices = Indices(4, rho_step=1)
+    queue = TenantQueue("rho", math.inf, indices)
+    for job_id, gpus in ((1, 4), (2, 8), (3, 2), (4, 2), (5, 4)):
+        one = job(job_id, gpus, 100)
+        indices.arrived(one, job_id)
+        queue.add(one, PendingJob(job_id, "a", gpus, submit=job_id, eligible=job_id))
+    first = [
+        k
+        for k, gpus in ((1, 4), (2, 8), (3, 2), (4, 2), (5, 4))
+        if queue.first_like(job(k, gpus, 100), 6)
+    ]
+    assert first == [1, 3]
 
 
 def test_a_tenants_moved_jobs_go_by_rho_behind_those_that_never_ran_or_failed():
-    indices = Indices(4)
+    indices = Indices(4, rho_step=1)
     queue = TenantQueue("rho", math.inf, indices)
     runs = {1: [Hold(0, 8)], 2: [Hold(0, 4)], 3: [Hold(0, 8, "NODE_FAIL")], 4: []}
     for job_id, held in runs.items():

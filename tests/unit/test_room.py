@@ -6,18 +6,10 @@ from hypothesis import strategies as st
 from slurm_ltgf.core.room import Room
 
 
-def anybody(job_id):
-    return True
-
-
 def room(free, held, **asks):
     """Nodes a, b, ..; jobs by number."""
     parts = {int(name[1:]): tuple(want) for name, want in asks.items()}
     return Room(free, held, parts | {j: tuple(nodes.values()) for j, nodes in held.items()})
-
-
-def ranked(*job_ids):
-    return {job_id: i for i, job_id in enumerate(job_ids)}
 
 
 def test_a_job_goes_where_it_fits_most_tightly():
@@ -33,36 +25,35 @@ def test_a_job_goes_where_it_fits_most_tightly():
 def test_free_gpus_on_several_nodes_are_no_room_for_one_part():
     nodes = room({"a": 2, "b": 2}, {1: {"a": 2}, 2: {"b": 2}}, j9=[4])
     assert not nodes.fits(9)
-    assert nodes.clear(9, ranked(1, 2), anybody) == [1]
-    assert nodes.clear(9, ranked(2, 1), anybody) == [2]
+    assert nodes.clear(9, [1, 2]) == [1]
+    assert nodes.clear(9, [2, 1]) == [2]
 
 
 def test_one_alone_leaves_if_one_will_do_else_the_fewest_gpus():
     held = {1: {"a": 1}, 2: {"a": 5}, 3: {"b": 4}, 4: {"c": 1}, 5: {"c": 2}}
     nodes = room({"a": 2, "b": 4, "c": 5}, held, j9=[8])
-    assert nodes.clear(9, ranked(1, 2, 3, 4, 5), anybody) == [3]
-    assert nodes.clear(9, ranked(1, 2, 4, 5), anybody) == [4, 5]  # 3 GPUs, on a 6
+    assert nodes.clear(9, [1, 2, 3, 4, 5]) == [3]
+    assert nodes.clear(9, [1, 2, 4, 5]) == [4, 5]  # 3 GPUs, on a 6
 
 
 def test_nobody_leaves_who_could_stay():
     """1 (1 GPU) is first to go, but with 2 (4 GPUs) the part fits without it."""
     nodes = room({"a": 0}, {1: {"a": 1}, 2: {"a": 4}}, j9=[4])
-    assert nodes.clear(9, ranked(1, 2), anybody) == [2]
+    assert nodes.clear(9, [1, 2]) == [2]
 
 
 def test_only_who_may_go():
     nodes = room({"a": 0, "b": 0}, {1: {"a": 4}, 2: {"b": 4}}, j9=[4])
-    assert nodes.clear(9, ranked(1, 2), lambda job_id: job_id == 2) == [2]
-    assert nodes.clear(9, ranked(1, 2), lambda job_id: False) is None
-    assert nodes.clear(9, ranked(), anybody) is None
+    assert nodes.clear(9, [2]) == [2]
+    assert nodes.clear(9, []) is None
 
 
 def test_a_job_on_two_nodes_gives_both():
     nodes = room(
         {"a": 0, "b": 0, "c": 0}, {1: {"a": 8, "b": 8}, 2: {"c": 8}}, j9=[8, 8], j10=[8, 4]
     )
-    assert nodes.clear(9, ranked(2, 1), anybody) == [2, 1]
-    assert nodes.clear(9, ranked(1), anybody) == [1]
+    assert nodes.clear(9, [2, 1]) == [2, 1]
+    assert nodes.clear(9, [1]) == [1]
 
 
 def test_whether_all_would_fit_changes_nothing():
@@ -74,7 +65,7 @@ def test_whether_all_would_fit_changes_nothing():
 
 def test_counted_gpus_are_those_of_one_node():
     nodes = Room.counted(1, {1: 2, 2: 3}, {9: 4})
-    assert nodes.clear(9, ranked(1, 2), anybody) == [2]
+    assert nodes.clear(9, [1, 2]) == [2]
 
 
 @st.composite
@@ -99,7 +90,7 @@ def clusters(draw):
 def test_whoever_must_leave_makes_room_and_nothing_else_does(case):
     nodes, _, movable = case
     before = nodes.free_gpus
-    gone = nodes.clear(99, ranked(*movable), anybody)
+    gone = nodes.clear(99, movable)
     assert nodes.free_gpus == before
     if nodes.fits(99):
         assert gone is not None
@@ -107,12 +98,9 @@ def test_whoever_must_leave_makes_room_and_nothing_else_does(case):
         return
     assert set(gone) <= set(movable)
     assert len(gone) == len(set(gone))
-    for job_id in gone:
-        nodes.give(job_id)
-    assert nodes.fits(99)
-    if len(gone) == 1:
-        nodes.keep(gone[0])
-        assert not nodes.fits(99)
+    assert nodes.would_fit(gone, [99])
+    for job_id in gone if len(gone) == 1 else ():
+        assert not nodes.would_fit(set(gone) - {job_id}, [99])
 
 
 @given(clusters())
@@ -120,9 +108,5 @@ def test_one_part_finds_room_wherever_a_node_can_be_emptied_for_it(case):
     nodes, _, movable = case
     if len(nodes._parts[99]) != 1:
         return
-    for job_id in movable:
-        nodes.give(job_id)
-    could = nodes.fits(99)
-    for job_id in movable:
-        nodes.keep(job_id)
-    assert (nodes.clear(99, ranked(*movable), anybody) is not None) == could
+    could = nodes.would_fit(movable, [99])
+    assert (nodes.clear(99, movable) is not None) == could

@@ -287,11 +287,11 @@ def test_who_would_delay_a_reservation_is_barred(tmp_path):
 
 
 def test_a_lease_that_ends_says_why_it_is_not_renewed(tmp_path):
-    """a's lease of 2000 s is over at 2040, the next pass of 2 minutes, and b waits since 10."""
+    """a's lease of 2000 s is over at 2100, the next pass of 5 minutes, and b waits since 10."""
     path = trace(tmp_path / "t.csv", [("a", 8, 0, 5000), ("b", 8, 10, 100)])
     (moment,) = moments(path, "ltgf-lease:lease=2000", [2000])
     (row,) = moment.rows
-    assert (moment.at, row.job_id, row.action, row.until) == (2040, 1, "yielded", 2045)
+    assert (moment.at, row.job_id, row.action, row.until) == (2100, 1, "yielded", 2105)
     assert row.reason == "b's job 2 comes before it and can use its 8 GPUs"
 
 

@@ -66,7 +66,14 @@ def _terms(site: Site, given: Values) -> Terms:
         half_life_s=given.get("half_life", math.inf),
         key=given.get("key", "credit"),
         tie=given.get("order", "rho"),
-        rules=_with(site.rules, given, lease="lease_s", floor="floor", starvation="starvation_s"),
+        rules=_with(
+            site.rules,
+            given,
+            lease="lease_s",
+            floor="floor",
+            starvation="starvation_s",
+            step="rho_step",
+        ),
         lease_rules=_with(
             site.lease_rules,
             given,
@@ -113,6 +120,7 @@ _LTGF = (
     number("floor"),
     duration("starvation", least_s=0, endless="never"),
     choice("order", *TIES),
+    number("step", least=1),
 )
 _LEASES = (
     duration("pass"),

@@ -19,8 +19,8 @@ class Policy(Protocol):
     name: its canonical spec. period_s: also to be asked this often while jobs wait, None: only when
     something happened. lease_s: running jobs are asked about again after so long; None: they run to
     their end. pass_s: leases end at multiples of this; where it is lease_s they end together.
-    renew_s: who keeps its GPUs at the end of its lease is asked again at the next multiple of this;
-    None: after another lease.
+    asks_again: who keeps its GPUs at the end of its lease is asked again at the next multiple of
+    pass_s; else after another lease.
     tick_s: it decides at multiples of this, whether jobs wait or not, and never between; None: as
     things happen.
     """
@@ -42,7 +42,7 @@ class Policy(Protocol):
         """See above."""
 
     @property
-    def renew_s(self) -> int | None:
+    def asks_again(self) -> bool:
         """See above."""
 
     @property
@@ -69,6 +69,12 @@ class Policy(Protocol):
         """Ids of those that are to be checkpointed and requeued, of jobs whose lease is over.
 
         room: the cluster as it is; whoever tries something on it leaves it as it was.
+        """
+
+    def looks_for(self, job: Job, now: int) -> bool:
+        """Whether to look at leases at once, for a job that came now and found no room.
+
+        Only of a policy that asks again.
         """
 
     def evicted(self, now: int) -> Mapping[int, int]:
@@ -131,7 +137,7 @@ class Base:
     period_s: int | None = None
     lease_s: int | None = None
     pass_s: int = PASS_S
-    renew_s: int | None = None
+    asks_again: bool = False
     tick_s: int | None = None
     limits: Mapping[str, float] | None = None
     said: dict[int, str] | None = None
@@ -185,6 +191,10 @@ class Base:
     def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """Nobody yields."""
         return ()
+
+    def looks_for(self, job: Job, now: int) -> bool:
+        """It waits for the next look."""
+        return False
 
     def evicted(self, now: int) -> Mapping[int, int]:
         """Nobody is stopped."""

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from slurm_ltgf.core.book import Book
-from slurm_ltgf.core.lease import Action, Leased, LeaseRules, verdicts
+from slurm_ltgf.core.lease import Action, Leased, LeaseRules, candidate, verdicts, without
 from slurm_ltgf.core.model import PendingJob
-from slurm_ltgf.core.order import Rules, Standing, jobs_in_turn, turns
+from slurm_ltgf.core.order import Rules, Standing, Turn, jobs_in_order, jobs_in_turn, turns
 from slurm_ltgf.core.room import Room
 from slurm_ltgf.sim.cluster import Cluster
 from slurm_ltgf.sim.explain import turn_reason
 from slurm_ltgf.sim.policies.base import Base, Quota
 from slurm_ltgf.sim.policies.rooms import Rooms
-from slurm_ltgf.sim.policies.stage2 import Indices, TenantQueue
+from slurm_ltgf.sim.policies.stage2 import Indices, Stake, TenantQueue
 from slurm_ltgf.sim.workload import Job
 
-#: Seconds between two looks at leases that are over.
-LEASE_PASS_S = 120
+#: Seconds between two looks at leases that are over, if no job comes meanwhile.
+LEASE_PASS_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,10 @@ class Terms:
     pass_s: int = LEASE_PASS_S
 
 
+#: A running job as leases know it, as the order does and as `TenantQueue.with_running` does.
+_Known = tuple[Leased, PendingJob, Stake]
+
+
 class Ltgf(Base):
     """Lowest start tag first; jobs run to their end."""
 
@@ -61,7 +66,7 @@ class Ltgf(Base):
             key=terms.key,
         )
         quotas = self._book.quotas
-        self._indices = {name: Indices(quotas[name]) for name in weights}
+        self._indices = {name: Indices(quotas[name], terms.rules.rho_step) for name in weights}
         self._waiting = {
             name: TenantQueue(terms.tie, terms.rules.starvation_s, self._indices[name])
             for name in weights
@@ -106,12 +111,18 @@ class Ltgf(Base):
         }
         standings = self._standings(queues, now)
         if self.said is None:
-            for job in jobs_in_turn(queues, standings, rules=self._rules):
-                yield self._jobs[job.job_id]
-            return
-        for turn in turns(queues, standings, rules=self._rules, now=now):
+            found = jobs_in_turn(queues, standings, rules=self._rules)
+            return map(self._jobs.__getitem__, map(attrgetter("job_id"), found))
+        return self._telling_turns(turns(queues, standings, rules=self._rules, now=now), standings)
+
+    def _telling_turns(
+        self, found: Iterable[Turn], standings: Mapping[str, Standing]
+    ) -> Iterator[Job]:
+        """Their jobs; why each stands where it does is written down."""
+        for turn in found:
             own = standings[turn.job.tenant]
-            self.said[turn.job.job_id] = turn_reason(turn, own, self._rules.lease_s)
+            if self.said is not None:
+                self.said[turn.job.job_id] = turn_reason(turn, own, self._rules.lease_s)
             yield self._jobs[turn.job.job_id]
 
     def _standings(self, names: Collection[str], now: int) -> dict[str, Standing]:
@@ -138,11 +149,22 @@ class LtgfLease(Ltgf):
     """The same with leases: at the end of one, a job may be checkpointed and requeued."""
 
     name = "ltgf-lease"
+    asks_again = True
 
     def __init__(self, weights: Mapping[str, float], gpus: int, terms: Terms) -> None:
         super().__init__(weights, gpus, terms)
         self.lease_s = int(terms.rules.lease_s)
-        self.pass_s = self.renew_s = terms.pass_s
+        self.pass_s = terms.pass_s
+        self._running: dict[int, _Known] = {}
+
+    def ended(self, job: Job, now: int) -> None:
+        """It is asked no more."""
+        super().ended(job, now)
+        self._running.pop(job.job_id, None)
+
+    def looks_for(self, job: Job, now: int) -> bool:
+        """If none of its tenant's waits before it that is as small and was refused already."""
+        return self._waiting[job.tenant].first_like(job, now)
 
     def yielding(self, over: Sequence[Job], room: Cluster, now: int) -> Collection[int]:
         """By the verdicts of core.lease, against the jobs that come next in the order."""
@@ -188,25 +210,63 @@ class LtgfLease(Ltgf):
         now: int,
     ) -> set[int]:
         """Ids of those that yield."""
+        standings = self._standings({job.tenant for job in (*over, *pending)}, now)
+        known = [self._record(job) for job in over]
         found = verdicts(
-            [self._leased(job, pool_of[job.job_id], now) for job in over],
+            [leased for leased, _, _ in known],
             [self._waiting[job.tenant].record(job) for job in pending],
-            self._standings({job.tenant for job in (*over, *pending)}, now),
+            self._contest(known, pending, standings, now),
+            standings,
             pool_of=pool_of,
             rooms=rooms,
             rules=self._rules,
             lease_rules=self._terms.lease_rules,
             now=now,
-            rho={
-                job.job_id: self._indices[job.tenant].rho(job, now)
-                for job in (*over, *pending)
-                if job.runs or job.start is not None
-            },
             only_yields=self.said is None,
         )
         if self.said is not None:
             self.said.update((verdict.job_id, verdict.reason) for verdict in found)
         return {verdict.job_id for verdict in found if verdict.action is Action.YIELD}
+
+    def _contest(
+        self,
+        over: Sequence[_Known],
+        pending: Sequence[Job],
+        standings: Mapping[str, Standing],
+        now: int,
+    ) -> list[int]:
+        """Ids of all of them in the order, as core.lease.contest has it, of queues kept sorted."""
+        waiting: dict[str, list[Job]] = {name: [] for name in standings}
+        running: dict[str, list[Stake]] = {name: [] for name in standings}
+        for job in pending:
+            waiting[job.tenant].append(job)
+        for leased, _, stake in over:
+            running[leased.tenant].append(stake)
+        queues = {
+            name: self._waiting[name].with_running(waiting[name], running[name], now)
+            for name in standings
+        }
+        again = [record for _, record, _ in over]
+        found = jobs_in_order(queues, without(standings, again), rules=self._rules)
+        return [record.job_id for record in found]
+
+    def _record(self, job: Job) -> _Known:
+        """What is known of a running job; made when its lease is over for the first time."""
+        known = self._running.get(job.job_id)
+        if known is None:
+            leased = Leased(
+                job.job_id,
+                job.tenant,
+                job.gpus,
+                submit=job.submit,
+                started=job.start or 0,
+                restarts=job.moves,
+                cost_s=self._terms.cost_s,
+            )
+            record = candidate(leased)
+            known = leased, record, self._waiting[job.tenant].stake(job, record)
+            self._running[job.job_id] = known
+        return known
 
     def _next_to_go(self, gpus: float, over: Sequence[Job], now: int) -> list[Job]:
         """The first waiting jobs that together ask for no more GPUs than could be had.
@@ -231,15 +291,3 @@ class LtgfLease(Ltgf):
             own[job.tenant] -= job.gpus
             chosen.append(job)
         return chosen
-
-    def _leased(self, job: Job, pool: str, now: int) -> Leased:
-        return Leased(
-            job.job_id,
-            job.tenant,
-            job.gpus,
-            pool=pool,
-            submit=job.submit,
-            ran_s=now - (job.start if job.start is not None else now),
-            restarts=job.moves,
-            cost_s=self._terms.cost_s,
-        )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
 from slurm_ltgf.core.room import Node, Room
-from slurm_ltgf.sim.cluster import Cluster
+from slurm_ltgf.sim.cluster import Cluster, Nodes
 from slurm_ltgf.sim.workload import Job
 
 
@@ -48,8 +48,10 @@ class Rooms:
 
     def _add(self, kind: int, nodes: range, over: Sequence[Job], pending: Sequence[Job]) -> None:
         pool = str(kind)
-        self.pool_of.update((job.job_id, pool) for job in (*over, *pending))
-        free: dict[Node, float] = {node: self._cluster.free[node] for node in nodes}
+        self.pool_of.update(dict.fromkeys((job.job_id for job in (*over, *pending)), pool))
+        free: dict[Node, float] = dict(
+            zip(nodes, self._cluster.free[nodes.start : nodes.stop], strict=True)
+        )
         if self._cluster.placement != "consolidated":
             self.by_pool[pool] = Room.counted(
                 sum(free.values()),
@@ -60,13 +62,28 @@ class Rooms:
         per_node = self._cluster.types[kind].gpus
         self.by_pool[pool] = Room(
             free,
-            {job.job_id: dict(job.nodes) for job in over},
-            {job.job_id: _parts(job.gpus, per_node) for job in (*over, *pending)},
+            {job.job_id: _held(job.nodes) for job in over},
+            _Parts({job.job_id: job.gpus for job in (*over, *pending)}, per_node),
         )
 
 
-@lru_cache
-def _parts(gpus: int, per_node: int) -> tuple[float, ...]:
-    """GPUs on each node, on as few as can be."""
-    whole, rest = divmod(gpus, per_node)
-    return (float(per_node),) * whole + ((float(rest),) if rest else ())
+class _Parts(dict[int, tuple[float, ...]]):
+    """Job id -> GPUs on each of its nodes, on as few as can be; told when it is asked for."""
+
+    def __init__(self, gpus: Mapping[int, int], per_node: int) -> None:
+        super().__init__()
+        self._gpus = gpus
+        self._per_node = per_node
+
+    def __missing__(self, job_id: int) -> tuple[float, ...]:
+        """Of a job that was not asked about before."""
+        whole, rest = divmod(self._gpus[job_id], self._per_node)
+        parts = (float(self._per_node),) * whole + ((float(rest),) if rest else ())
+        self[job_id] = parts
+        return parts
+
+
+@lru_cache(maxsize=100_000)
+def _held(nodes: Nodes) -> Mapping[Node, float]:
+    """Node -> GPUs of it."""
+    return dict(nodes)

@@ -7,14 +7,22 @@ index rho_j = S_j / E_j (LTGF.md section 3). A test compares it with `in_tenant`
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import itemgetter
 
 from slurm_ltgf.core.model import PendingJob
+from slurm_ltgf.core.order import rho_steps
 from slurm_ltgf.sim.workload import Job
 
+_INF = float("inf")
+_Key = tuple[float, ...]
+#: (GPU-seconds a job got, without GPUs that it holds x time; these; its GPUs; what was due when it
+#: came; key; record)
+Stake = tuple[int, int, int, float, _Key, PendingJob]
+#: (job index in steps, key, record)
+Rated = tuple[float, _Key, PendingJob]
 #: Runs whose work goes on later.
 KEPT = ("PREEMPTED",)
 #: What decides between jobs of one tenant with equal rho; then whoever waits longer, then the id.
@@ -28,8 +36,9 @@ TIES: dict[str, Callable[[Job], float]] = {
 class Indices:
     """Job indices: what each job of the tenant got over what its part of the quota would give."""
 
-    def __init__(self, quota_gpus: float) -> None:
+    def __init__(self, quota_gpus: float, rho_step: float) -> None:
         self._quota_gpus = quota_gpus
+        self._steps = rho_steps(rho_step)
         self._present = 0
         self._now = 0
         self._due: dict[int, float] = {}  # GPUs -> ∫ min(g, Q / jobs present) dt
@@ -47,13 +56,25 @@ class Indices:
         self._advance(now)
         self._present -= 1
 
-    def rho(self, job: Job, now: int) -> float:
-        """S over E of a job that waits or runs; runs that failed are no work."""
+    def stake(self, job: Job, key: _Key, record: PendingJob) -> Stake:
+        """What `ranked` has to know of a job that waits, or runs since now."""
+        gpus = job.gpus if job.start is not None else 0
+        got = job.gpus * job.kept_s - gpus * (job.start or 0)
+        return got, gpus, job.gpus, self._begun[job.job_id], key, record
+
+    def rated(self, stakes: Iterable[Stake], now: int) -> list[Rated]:
+        """Jobs by rho = S / E in steps, then by their keys; runs that failed are no work."""
         if now != self._now:
             self._advance(now)
-        got = job.gpus * (job.kept_s + (0 if job.start is None else now - job.start))
-        due = self._due[job.gpus] - self._begun[job.job_id]
-        return got / due if due > 0 else float("inf")
+        due, steps = self._due, self._steps
+        rows = []
+        for got, runs, gpus, begun, key, record in stakes:
+            own = due[gpus] - begun
+            rho = (got + runs * now) / own if own > 0 else _INF
+            # in_steps, without the price of a call
+            rows.append((rho if rho < 1 else bisect_right(steps, rho) or rho, key, record))
+        rows.sort()  # no two keys are alike
+        return rows
 
     def _advance(self, now: int) -> None:
         if now > self._now and self._present:
@@ -73,9 +94,9 @@ class TenantQueue:
         self._records: dict[int, tuple[Job, PendingJob]] = {}
         self._fresh: list[tuple[_Key, PendingJob]] = []
         self._starving: list[tuple[_Key, PendingJob]] = []
-        self._moved: dict[int, Job] = {}
+        self._moved: dict[int, Stake] = {}
         self._oldest: list[tuple[int, int]] = []
-        self._by_rho: tuple[int, list[PendingJob]] | None = None  # as of when
+        self._by_rho: tuple[int, list[Rated]] | None = None  # as of when
 
     def __bool__(self) -> bool:
         """Whether any job waits."""
@@ -90,7 +111,7 @@ class TenantQueue:
         self._records[job.job_id] = (job, record)
         heapq.heappush(self._oldest, (record.submit, job.job_id))
         if any(hold.state in KEPT for hold in job.runs):
-            self._moved[job.job_id] = job
+            self._moved[job.job_id] = self.stake(job, record)
             self._by_rho = None
         else:
             insort(self._fresh, (self._key(job, record), record), key=itemgetter(0))
@@ -103,6 +124,31 @@ class TenantQueue:
         elif not _drop(self._fresh, self._key(job, record)):
             _drop(self._starving, _age(record))
 
+    def first_like(self, job: Job, now: int) -> bool:
+        """Whether no job waits before this one that asks for as few GPUs."""
+        for record in self.in_order(now):
+            if record.gpus <= job.gpus:
+                return record.job_id == job.job_id
+        return False
+
+    def stake(self, job: Job, record: PendingJob) -> Stake:
+        """Of a running job of the tenant, for `with_running`."""
+        return self._indices.stake(job, self._key(job, record), record)
+
+    def with_running(
+        self, waiting: Iterable[Job], running: Iterable[Stake], now: int
+    ) -> list[PendingJob]:
+        """Some of the waiting jobs, as they come in the order, and running ones among them."""
+        first: list[PendingJob] = []
+        stakes = list(running)
+        for job in waiting:
+            moved = self._moved.get(job.job_id)
+            if moved is None:
+                first.append(self._records[job.job_id][1])
+            else:
+                stakes.append(moved)
+        return first + [row[2] for row in self._indices.rated(stakes, now)]
+
     def in_order(self, now: int) -> Iterator[PendingJob]:
         """Starving, fresh, moved."""
         self._starve(now)
@@ -112,32 +158,21 @@ class TenantQueue:
 
     def _moved_by_rho(self, now: int) -> Iterator[PendingJob]:
         if self._by_rho is None or self._by_rho[0] != now:
-            self._by_rho = now, self._ranked(now)
-        yield from self._by_rho[1]
-
-    def _ranked(self, now: int) -> list[PendingJob]:
-        rows = [
-            ((self._indices.rho(job, now), *self._key(job, record)), record)
-            for job, record in (self._records[job_id] for job_id in self._moved)
-        ]
-        rows.sort(key=itemgetter(0))
-        return [record for _, record in rows]
+            self._by_rho = now, self._indices.rated(self._moved.values(), now)
+        yield from map(itemgetter(2), self._by_rho[1])
 
     def _starve(self, now: int) -> None:
         while self._oldest and now - self._oldest[0][0] > self._starvation_s:
-            _, job_id = heapq.heappop(self._oldest)
+            since, job_id = heapq.heappop(self._oldest)
             job, record = self._records.get(job_id, (None, None))
-            if job is None or record is None:
-                continue
+            if job is None or record is None or record.submit != since:
+                continue  # it started meanwhile, and may wait again since
             self._by_rho = None
             if self._moved.pop(job_id, None) or _drop(self._fresh, self._key(job, record)):
                 insort(self._starving, (_age(record), record), key=itemgetter(0))
 
     def _key(self, job: Job, record: PendingJob) -> _Key:
         return (self._tie(job), record.eligible, record.job_id)
-
-
-_Key = tuple[float, ...]
 
 
 def _age(record: PendingJob) -> _Key:
