@@ -31,6 +31,7 @@ class Pricing:
     mps_per_gpu: int = 100
     shards_per_gpu: int = 0
     mig_slices: Mapping[str, int] = field(default_factory=lambda: {"a30": 4})
+    _told: dict[str, Gpus] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,13 @@ def gpus(gres: str, pricing: Pricing) -> Gpus:
     >>> gpus("shard=2", Pricing()).unpriced
     'gres/shard=2, and how many shards a GPU has is not known (fairness.shards_per_gpu)'
     """
+    told = pricing._told
+    if gres not in told:
+        told[gres] = _gpus(gres, pricing)
+    return told[gres]
+
+
+def _gpus(gres: str, pricing: Pricing) -> Gpus:
     if gres == UNKNOWN_GRES:
         return Gpus(unpriced="AllocTRES is empty though the job ran")
     parts = _parts(gres)

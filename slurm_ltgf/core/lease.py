@@ -193,7 +193,20 @@ class _Exchange:
         self._now = now
         self._place = {job_id: i for i, job_id in enumerate(turns)}
         self._held = {name: own.held_gpus for name, own in standings.items()}
-        self._dear = {j: reason for j, job in running.items() if (reason := self._cost(job))}
+        # most of them are not: three comparisons tell that at a fraction of the price
+        part, restarts = lease_rules.overhead, lease_rules.max_restarts
+        before = now - lease_rules.min_run_s
+        self._dear = {
+            job_id: reason
+            for job_id, job in running.items()
+            if not (
+                job.can_checkpoint
+                and job.started <= before
+                and (now - job.started) * part >= job.cost_s
+                and job.restarts < restarts
+            )
+            and (reason := self._cost(job))
+        }
         # the last in the order is the first to go
         self._movable = [j for j in reversed(turns) if j in running and j not in self._dear]
         self._in_vain: dict[tuple[str, float, int, int], int] = {}
@@ -232,13 +245,16 @@ class _Exchange:
     def _worse_than(self, taker: PendingJob) -> list[int]:
         """Those that may yield to the taker, the last in the order first."""
         worse = []
-        place, own, gpus = self._place, taker.tenant, taker.gpus
+        place, better, own, gpus = self._place, self._better, taker.tenant, taker.gpus
         after = place[taker.job_id]
         for job_id in self._movable:
             if place[job_id] < after:
                 break
             job = self._running[job_id]
-            if job.tenant == own or self._improves(job.tenant, own, min(job.gpus, gpus)):
+            swap = (job.tenant, own, job.gpus if job.gpus < gpus else gpus)
+            if swap not in better:
+                better[swap] = job.tenant == own or self._is_better(*swap)
+            if better[swap]:
                 worse.append(job_id)
             elif self._explains:
                 self._objections[job_id] = f"{job.tenant} would have had no more than {own} then"
@@ -296,14 +312,8 @@ class _Exchange:
             return f"a move costs {job.cost_s:g} s: not before it has run {worth_s:g} s"
         return ""
 
-    def _improves(self, loser: str, taker: str, gpus: float) -> bool:
-        """Whether the poorer of two tenants is better off at the end of the next lease."""
-        swap = (loser, taker, gpus)
-        if swap not in self._better:
-            self._better[swap] = self._is_better(*swap)
-        return self._better[swap]
-
     def _is_better(self, loser: str, taker: str, gpus: float) -> bool:
+        """Whether the poorer of two tenants is better off at the end of the next lease."""
         before = min(self._state(loser, 0.0), self._state(taker, 0.0))
         gained = self._state(taker, gpus)
         after = min(self._state(loser, -gpus), gained)

@@ -237,10 +237,12 @@ def _tagged(
 ) -> Iterator[_Row]:
     """One tenant's jobs with their keys, which never fall."""
     account = _Account(standing, rules)
+    key, charged_gpus = account.key, 0.0
     for job in jobs:
-        yield account.key(demand=job.demand), place, job, account.charged_gpus
+        yield key(demand=job.demand), place, job, charged_gpus
         if job.demand:
-            account.charged_gpus += job.gpus * job.tasks
+            charged_gpus += job.gpus * job.tasks
+            account.charged_gpus = charged_gpus
 
 
 class _Account:

@@ -13,6 +13,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from slurm_ltgf.sim.backfill import Backfill, Plan, plan
 from slurm_ltgf.sim.cluster import Cluster, Nodes
@@ -132,13 +133,14 @@ class _World:
         times = [self._releases[0][0]] if self._releases else []
         if self._arrived < len(self.jobs):
             times.append(self.jobs[self._arrived].submit)
-        if self._policy.tick_s and (self._waiting or self._grips):
+        waits = bool(self._waiting)
+        if self._policy.tick_s and (waits or self._grips):
             times.append(self.now - self.now % self._policy.tick_s + self._policy.tick_s)
-        if self._epilogs and self._waiting:
+        if self._epilogs and waits:
             times.append(self._epilogs[0][0])
         if not times:
             return None
-        if self._waiting:
+        if waits:
             periods = (self._policy.period_s, self._backfill.interval_s)
             times += [self.now - self.now % each + each for each in periods if each]
             times += self._leases.looks(self.now)
@@ -248,8 +250,10 @@ class _World:
         for job in over:
             if job.job_id in yielding:
                 self._tell(job, "yielded", job.nodes, self._checkpoint(self._grips[job.job_id]))
-            else:
-                self._tell(job, "kept", job.nodes, self._leases.renew(job, self.now))
+        kept = [job for job in over if job.job_id not in yielding]
+        until = self._leases.renew(kept, self.now, in_vain=not yielding)
+        for job in kept if self._seen is not None else ():
+            self._tell(job, "kept", job.nodes, until)
 
     def _checkpoint(self, grip: _Grip, lost_s: int = 0) -> int:
         """Begin to checkpoint a job; when it gives its GPUs back."""
@@ -320,7 +324,7 @@ class _World:
 
     def _by_limits(self) -> Iterator[Held]:
         """What running jobs hold, by the time at which their limit ends them."""
-        return (entry[3] for entry in self._by_limit)
+        return map(itemgetter(3), self._by_limit)
 
     # --- what an observer is told -----------------------------------------------------------------
 

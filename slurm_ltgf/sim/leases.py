@@ -17,6 +17,7 @@ class Leases:
         self._ends: list[tuple[int, int]] = []  # (end, job id)
         self._running: dict[int, tuple[int, Job]] = {}  # by job id, with the end
         self._over: dict[int, Job] = {}
+        self._rests_until = 0
 
     def grant(self, job: Job, now: int) -> int | None:
         """Begin a lease; when it ends. None: the policy has none."""
@@ -27,11 +28,18 @@ class Leases:
         heapq.heappush(self._ends, (end, job.job_id))
         return end
 
-    def renew(self, job: Job, now: int) -> int | None:
-        """Let a job keep its GPUs; when it is asked for them again."""
+    def renew(self, jobs: Iterable[Job], now: int, *, in_vain: bool) -> int | None:
+        """Let jobs keep their GPUs; when they are asked for them again.
+
+        in_vain: nobody had to yield.
+        """
         if self._policy.asks_again:
-            return self._next_pass(now)
-        return self.grant(job, now)
+            self._rests_until = now + self._policy.rest_s if in_vain else 0
+            return max(self._next_pass(now), self._rests_until)
+        until = None
+        for job in jobs:
+            until = self.grant(job, now)
+        return until
 
     def drop(self, job: Job) -> None:
         """A job gives its GPUs back."""
@@ -43,7 +51,7 @@ class Leases:
         if self._ends:
             yield max(self._ends[0][0], now + 1)
         if self._over:
-            yield self._next_pass(now)
+            yield max(self._next_pass(now), self._rests_until)
 
     def over(self, now: int, new: Iterable[Job]) -> list[Job]:
         """Jobs to be asked for their GPUs now.
@@ -58,9 +66,8 @@ class Leases:
         if not self._policy.asks_again:
             return list(ended.values())
         self._over.update(ended)
-        if self._over and (
-            now % self._policy.pass_s == 0 or any(self._policy.looks_for(job, now) for job in new)
-        ):
+        is_time = now % self._policy.pass_s == 0 and now >= self._rests_until
+        if self._over and (is_time or any(self._policy.looks_for(job, now) for job in new)):
             return list(self._over.values())
         return []
 

@@ -6,8 +6,8 @@ by then counts as ended there, so that leaving jobs unfinished flatters nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from slurm_ltgf.core.demand import load_of
 from slurm_ltgf.core.fairness import LOSS, class_of, fairness, jain
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.job_fairness import job_fairness
-from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Run, Runs, Tenant, Window
+from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Run, Runs, Tenant, Window, Words
 from slurm_ltgf.core.timeline import Supply
 from slurm_ltgf.sim.engine import Outcome
 from slurm_ltgf.sim.series import DAY_H, HOUR_S, Hours, SizeRow, by_size, hours, quantiles
@@ -184,14 +184,37 @@ def _job_rho(
 
 def runs_of(outcome: Outcome) -> Runs:
     """The jobs of an outcome as sacct would tell of them at the horizon."""
-    return Runs.of(
-        [
-            run
-            for job in outcome.jobs
-            if job.submit < outcome.horizon
-            for run in _runs(job, outcome.horizon)
-        ]
-    )
+    rows = [
+        row
+        for job in outcome.jobs
+        if job.submit < outcome.horizon
+        for row in _runs(job, outcome.horizon)
+    ]
+    n = len(rows)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 7
+    job_id, _, begin, start, end = (np.array(columns[i], dtype=np.int64) for i in range(5))
+    account, state = (Words.of(columns[i]) for i in (5, 6))
+    asked = Words.of(f"gpu={count}" for count in columns[1])
+    ran = start != UNKNOWN
+    none = len(asked.names)
+    told: dict[str, Any] = {
+        "account": account,
+        "state": state,
+        "gres_requested": asked,
+        "gres": Words(np.where(ran, asked.codes, none).astype(np.int32), (*asked.names, "")),
+        "job_id": job_id,
+        "submit": begin,
+        "eligible": begin,
+        "start": start,
+        "end": end,
+        "elapsed_s": np.where(ran, end - start, 0),
+    }
+    for name, default in _DEFAULTS.items():
+        if isinstance(default, str):
+            told.setdefault(name, Words(np.zeros(n, dtype=np.int32), (default,)))
+        else:
+            told.setdefault(name, np.full(n, default, dtype=np.int64))
+    return Runs(**told)
 
 
 def _tenant_rows(
@@ -226,34 +249,26 @@ def _tenant_rows(
     )
 
 
-def _runs(job: Job, horizon: int) -> list[Run]:
+#: Job id, GPUs, eligible, start, end, account, state.
+_Row = tuple[int, int, int, int, int, str, str]
+#: What a record has in the fields that the simulator knows nothing of.
+_DEFAULTS = {
+    field.name: field.default for field in fields(Run) if field.name not in ("cluster", "job_id")
+} | {"cluster": "sim"}
+
+
+def _runs(job: Job, horizon: int) -> Iterator[_Row]:
     """Each time that it waited and ran, one record, as after a requeue."""
-    found = []
-    eligible = job.submit
+    begin = job.submit
+    who = job.job_id, job.gpus
     for held in job.runs:
-        found.append(_run(job, eligible, held.start, held.end, held.state))
-        eligible = held.end
+        yield *who, begin, held.start, held.end, job.tenant, held.state
+        begin = held.end
     if job.start is None:
-        return [*found, _run(job, eligible, None, horizon, "PENDING")]
-    state = "RUNNING" if job.end is None else "COMPLETED"
-    return [*found, _run(job, eligible, job.start, _end(job, horizon), state)]
-
-
-def _run(job: Job, eligible: int, start: int | None, end: int, state: str) -> Run:
-    gres = f"gpu={job.gpus}"
-    return Run(
-        "sim",
-        job.job_id,
-        account=job.tenant,
-        state=state,
-        submit=eligible,
-        eligible=eligible,
-        start=UNKNOWN if start is None else start,
-        end=end,
-        elapsed_s=0 if start is None else end - start,
-        gres="" if start is None else gres,
-        gres_requested=gres,
-    )
+        yield *who, begin, UNKNOWN, horizon, job.tenant, "PENDING"
+    else:
+        state = "RUNNING" if job.end is None else "COMPLETED"
+        yield *who, begin, job.start, _end(job, horizon), job.tenant, state
 
 
 def _end(job: Job, horizon: int) -> int:

@@ -84,6 +84,7 @@ def hours(runs: Runs, horizon: int, weights: Mapping[str, float], supply: Supply
     """Integrals of every whole hour up to the horizon, by the functions of core.fairness."""
     names = tuple(sorted(weights))
     n_hours = horizon // HOUR_S
+    pricing = Pricing()
     sums = np.zeros((4, n_hours, len(names)))
     begin = np.where(runs.eligible == UNKNOWN, runs.start, runs.eligible)
     for day in range(0, n_hours, DAY_H):
@@ -98,7 +99,7 @@ def hours(runs: Runs, horizon: int, weights: Mapping[str, float], supply: Supply
                 window,
                 tenants=names,
                 tenant_of={name: name for name in names},
-                pricing=Pricing(),
+                pricing=pricing,
             )
             clock = Clock(window)
             due = integrals(asked, clock, supply=supply, limits=[None] * len(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from functools import lru_cache
 
 from slurm_ltgf.sim.cluster import Plain, is_plain
 from slurm_ltgf.sim.workload import Job
@@ -39,7 +40,7 @@ class Waiting:
 
     def least(self) -> Plain:
         """What a job asks for at least; if that does not fit, none of those that wait does."""
-        return Plain(min(self.shortest_limits_s()))
+        return _plain(min(self.shortest_limits_s()))
 
     def shortest_limits_s(self) -> dict[int, int]:
         """GPUs that a job needs at least -> the shortest limit of the waiting ones that do."""
@@ -52,3 +53,8 @@ class Waiting:
             else:
                 del self._by_gpus[gpus]
         return found
+
+
+@lru_cache
+def _plain(gpus: int) -> Plain:
+    return Plain(gpus)

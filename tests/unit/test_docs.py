@@ -92,6 +92,8 @@ def test_the_page_of_policies_has_the_defaults_of_leases():
     for row in (
         f"| `lease=` | {shown(policy.lease_s)} |",
         f"| `pass=` | {shown(policy.pass_s)} |",
+        f"| `rest=` | {shown(policy.rest_s)} |",
+        f"| `step=` | {site.rules.rho_step:g} |",
         f"| `floor=` | {site.rules.floor:g} |",
         f"| `starvation=` | {shown(site.rules.starvation_s)} |",
         f"| `margin=` | {rules.margin:g} |",

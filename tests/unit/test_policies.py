@@ -146,13 +146,31 @@ def test_a_lease_moves_a_job_and_charges_both_ends_of_the_move():
     assert m.tenants[0].attained_gpu_s == 8 * (2015 + 3010)
 
 
-@pytest.mark.parametrize(("more", "start"), [(",pass=30", 2105), (",pass=2000", 4005)])
+@pytest.mark.parametrize(
+    ("more", "start"),
+    [(",pass=30,rest=0", 2105), (",pass=2000,rest=0", 4005), (",pass=30", 2010 + 1800 + 5)],
+)
 def test_leases_that_end_together_let_a_large_job_in(more, start):
     """The lease of job 1 ends at 2010, but 4 GPUs are too few: it is asked again each pass, and at
-    2100 with job 2. With pass=2000 both are asked at 4000."""
+    2100 with job 2. With pass=2000 both are asked at 4000, with a rest of half an hour at 3810."""
     jobs = [job(1, 4, 5000), job(2, 4, 5000, submit=100)]
     jobs += [job(11, 8, 100, submit=110, tenant="b")]
     assert starts(jobs, f"ltgf-lease:lease=2000{more}")[11] == start
+
+
+def test_a_job_that_comes_does_not_wait_for_the_next_look_at_leases():
+    """Nobody waits at 2010, when the lease of job 1 ends; the next look would be at 3000."""
+    jobs = [job(1, 8, 5000), job(2, 8, 100, submit=2345, tenant="b")]
+    assert starts(jobs, "ltgf-lease:lease=2000,pass=1000")[2] == 2345 + 5
+
+
+def test_after_a_look_in_vain_a_job_that_comes_is_looked_for_all_the_same():
+    """Job 2 of 16 GPUs has no room at 2950, so that the next look is at 5000; job 3 has, at 3500."""
+    jobs = [job(1, 8, 9000), job(4, 8, 2900), job(5, 8, 9000, submit=2900, tenant="b")]
+    jobs += [job(2, 16, 100, submit=2950, tenant="b"), job(3, 8, 100, submit=3500, tenant="c")]
+    policy = make("ltgf-lease:lease=2000,pass=1000,rest=2000", Site(dict.fromkeys("abc", 1.0), 16))
+    done = {one.job_id: one for one in simulate(workload(jobs), nodes_of(2, 8), policy).jobs}
+    assert done[3].start == 3505
 
 
 def test_a_lease_ends_only_for_a_job_that_can_use_these_nodes():
@@ -673,7 +691,7 @@ class Checked(LtgfLease):
         got = list(super().queue(now, closed))
         rho = {j.job_id: self.naive_rho(j, now) for j in self.here.values() if j.runs}
         want = order(
-            [self._waiting[j.tenant].record(j) for j in self.here.values()],
+            [self._waiting[j.tenant].records[j.job_id][1] for j in self.here.values()],
             {name: self.naive_standing(name, now) for name in self.present},
             rules=self._rules,
             now=now,

@@ -16,7 +16,7 @@ from slurm_ltgf.sim.policies.base import Base, Policy
 from slurm_ltgf.sim.policies.fifo import Fifo
 from slurm_ltgf.sim.policies.gandiva_fair import GandivaFair
 from slurm_ltgf.sim.policies.las_2d import Las2d
-from slurm_ltgf.sim.policies.ltgf import LEASE_PASS_S, Ltgf, LtgfLease, Terms
+from slurm_ltgf.sim.policies.ltgf import LEASE_PASS_S, REST_S, Ltgf, LtgfLease, Terms
 from slurm_ltgf.sim.policies.slurm_fairtree import SlurmFairTree
 from slurm_ltgf.sim.policies.spec import CAP, Key, choice, duration, number, parse, split
 from slurm_ltgf.sim.policies.srtf import Srtf
@@ -84,6 +84,7 @@ def _terms(site: Site, given: Values) -> Terms:
         ),
         cost_s=site.cost_s,
         pass_s=given.get("pass", LEASE_PASS_S),
+        rest_s=given.get("rest", REST_S),
     )
 
 
@@ -124,6 +125,7 @@ _LTGF = (
 )
 _LEASES = (
     duration("pass"),
+    duration("rest", least_s=0),
     number("margin"),
     number("overhead", least=0.001),
     number("restarts"),

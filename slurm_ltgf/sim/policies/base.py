@@ -20,7 +20,7 @@ class Policy(Protocol):
     something happened. lease_s: running jobs are asked about again after so long; None: they run to
     their end. pass_s: leases end at multiples of this; where it is lease_s they end together.
     asks_again: who keeps its GPUs at the end of its lease is asked again at the next multiple of
-    pass_s; else after another lease.
+    pass_s; else after another lease. rest_s: it is not, for so long, after a look in vain.
     tick_s: it decides at multiples of this, whether jobs wait or not, and never between; None: as
     things happen.
     """
@@ -43,6 +43,10 @@ class Policy(Protocol):
 
     @property
     def asks_again(self) -> bool:
+        """See above."""
+
+    @property
+    def rest_s(self) -> int:
         """See above."""
 
     @property
@@ -138,6 +142,7 @@ class Base:
     lease_s: int | None = None
     pass_s: int = PASS_S
     asks_again: bool = False
+    rest_s: int = 0
     tick_s: int | None = None
     limits: Mapping[str, float] | None = None
     said: dict[int, str] | None = None

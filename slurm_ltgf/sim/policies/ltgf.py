@@ -22,6 +22,8 @@ from slurm_ltgf.sim.workload import Job
 
 #: Seconds between two looks at leases that are over, if no job comes meanwhile.
 LEASE_PASS_S = 300
+#: And if nobody had to yield at the last one.
+REST_S = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Terms:
     window_s, half_life_s: what of the past counts; either may be inf. key: "credit" or "share".
     tie: what decides between jobs of one tenant with equal rho, of stage2.TIES. rules, lease_rules:
     of core. cost_s: what a move costs, as leases are told. pass_s: leases end at multiples of it;
-    whoever kept its GPUs at the end of one is asked again at each.
+    whoever kept its GPUs at the end of one is asked again at each; rest_s after one in vain.
     """
 
     window_s: float = 86400
@@ -42,6 +44,7 @@ class Terms:
     lease_rules: LeaseRules = field(default_factory=LeaseRules)
     cost_s: float = 25
     pass_s: int = LEASE_PASS_S
+    rest_s: int = REST_S
 
 
 #: A running job as leases know it, as the order does and as `TenantQueue.with_running` does.
@@ -107,7 +110,7 @@ class Ltgf(Base):
             if self.limits is None
             else _open(name, waiting.in_order(now), closed)
             for name, waiting in self._waiting.items()
-            if waiting
+            if waiting.records
         }
         standings = self._standings(queues, now)
         if self.said is None:
@@ -154,7 +157,7 @@ class LtgfLease(Ltgf):
     def __init__(self, weights: Mapping[str, float], gpus: int, terms: Terms) -> None:
         super().__init__(weights, gpus, terms)
         self.lease_s = int(terms.rules.lease_s)
-        self.pass_s = terms.pass_s
+        self.pass_s, self.rest_s = terms.pass_s, terms.rest_s
         self._running: dict[int, _Known] = {}
 
     def ended(self, job: Job, now: int) -> None:
@@ -214,7 +217,7 @@ class LtgfLease(Ltgf):
         known = [self._record(job) for job in over]
         found = verdicts(
             [leased for leased, _, _ in known],
-            [self._waiting[job.tenant].record(job) for job in pending],
+            [self._waiting[job.tenant].records[job.job_id][1] for job in pending],
             self._contest(known, pending, standings, now),
             standings,
             pool_of=pool_of,
@@ -276,7 +279,7 @@ class LtgfLease(Ltgf):
         quota = self.quota_without(over)
         own: dict[str, int] = defaultdict(int)
         for job in over:
-            if self._waiting[job.tenant]:
+            if self._waiting[job.tenant].records:
                 own[job.tenant] += job.gpus
         chosen: list[Job] = []
         for job in self.queue(now, () if quota is None else quota.closed):

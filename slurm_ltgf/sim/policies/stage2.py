@@ -85,30 +85,22 @@ class Indices:
 
 
 class TenantQueue:
-    """One tenant's waiting jobs in order."""
+    """One tenant's waiting jobs in order. records: by job id, with their jobs."""
 
     def __init__(self, tie: str, starvation_s: float, indices: Indices) -> None:
         self._tie = TIES[tie]
         self._starvation_s = starvation_s
         self._indices = indices
-        self._records: dict[int, tuple[Job, PendingJob]] = {}
+        self.records: dict[int, tuple[Job, PendingJob]] = {}
         self._fresh: list[tuple[_Key, PendingJob]] = []
         self._starving: list[tuple[_Key, PendingJob]] = []
         self._moved: dict[int, Stake] = {}
         self._oldest: list[tuple[int, int]] = []
         self._by_rho: tuple[int, list[Rated]] | None = None  # as of when
 
-    def __bool__(self) -> bool:
-        """Whether any job waits."""
-        return bool(self._records)
-
-    def record(self, job: Job) -> PendingJob:
-        """The record of a waiting job."""
-        return self._records[job.job_id][1]
-
     def add(self, job: Job, record: PendingJob) -> None:
         """A job waits."""
-        self._records[job.job_id] = (job, record)
+        self.records[job.job_id] = (job, record)
         heapq.heappush(self._oldest, (record.submit, job.job_id))
         if any(hold.state in KEPT for hold in job.runs):
             self._moved[job.job_id] = self.stake(job, record)
@@ -118,7 +110,7 @@ class TenantQueue:
 
     def remove(self, job: Job) -> None:
         """A job waits no more."""
-        _, record = self._records.pop(job.job_id)
+        _, record = self.records.pop(job.job_id)
         if self._moved.pop(job.job_id, None) is not None:
             self._by_rho = None
         elif not _drop(self._fresh, self._key(job, record)):
@@ -144,16 +136,18 @@ class TenantQueue:
         for job in waiting:
             moved = self._moved.get(job.job_id)
             if moved is None:
-                first.append(self._records[job.job_id][1])
+                first.append(self.records[job.job_id][1])
             else:
                 stakes.append(moved)
         return first + [row[2] for row in self._indices.rated(stakes, now)]
 
     def in_order(self, now: int) -> Iterator[PendingJob]:
         """Starving, fresh, moved."""
-        self._starve(now)
-        record = itemgetter(1)
-        first = chain(map(record, self._starving), map(record, self._fresh))
+        if self._oldest and now - self._oldest[0][0] > self._starvation_s:
+            self._starve(now)
+        first: Iterator[PendingJob] = map(itemgetter(1), self._fresh)
+        if self._starving:
+            first = chain(map(itemgetter(1), self._starving), first)
         return chain(first, self._moved_by_rho(now)) if self._moved else first
 
     def _moved_by_rho(self, now: int) -> Iterator[PendingJob]:
@@ -164,7 +158,7 @@ class TenantQueue:
     def _starve(self, now: int) -> None:
         while self._oldest and now - self._oldest[0][0] > self._starvation_s:
             since, job_id = heapq.heappop(self._oldest)
-            job, record = self._records.get(job_id, (None, None))
+            job, record = self.records.get(job_id, (None, None))
             if job is None or record is None or record.submit != since:
                 continue  # it started meanwhile, and may wait again since
             self._by_rho = None
