@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_ltgf.core.lease import contest
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.order import Rules, Standing, in_tenant, order
 from slurm_ltgf.errors import UsageError
@@ -165,7 +166,7 @@ def test_a_job_that_comes_does_not_wait_for_the_next_look_at_leases():
 
 
 def test_after_a_look_in_vain_a_job_that_comes_is_looked_for_all_the_same():
-    """Job 2 of 16 GPUs has no room at 2950, so that the next look is at 5000; job 3 has, at 3500."""
+    """Job 2 of 16 GPUs has no room at 2950: the next look is at 5000; job 3 has, at 3500."""
     jobs = [job(1, 8, 9000), job(4, 8, 2900), job(5, 8, 9000, submit=2900, tenant="b")]
     jobs += [job(2, 16, 100, submit=2950, tenant="b"), job(3, 8, 100, submit=3500, tenant="c")]
     policy = make("ltgf-lease:lease=2000,pass=1000,rest=2000", Site(dict.fromkeys("abc", 1.0), 16))
@@ -735,6 +736,43 @@ def test_ltgf_is_the_order_of_core_at_every_look():
     policy = Checked(weights, 16, Terms(window_s=6 * 3600, rules=rules))
     simulate(work, nodes_of(2, 8), policy)
     assert min(policy.compared, policy.with_moved, policy.with_starving) > 50
+
+
+class CheckedLease(LtgfLease):
+    """LTGF that at each look compares who stands where with what core.lease makes of all records."""
+
+    compared = with_moved = 0
+
+    def _contest(self, over, pending, standings, now):
+        got = super()._contest(over, pending, standings, now)
+        gpu_s = {j.job_id: j.gpus * j.kept_s for j in self._jobs.values()}
+        rho = {}
+        for j in self._jobs.values():
+            if j.runs or j.start is not None:
+                got_s = gpu_s[j.job_id] + (0 if j.start is None else j.gpus * (now - j.start))
+                indices = self._indices[j.tenant]
+                due = indices._due[j.gpus] - indices._begun[j.job_id]
+                rho[j.job_id] = got_s / due if due > 0 else math.inf
+        want = contest(
+            [leased for leased, _, _ in over],
+            [self._waiting[j.tenant].records[j.job_id][1] for j in pending],
+            standings,
+            rules=self._rules,
+            now=now,
+            rho=rho,
+        )
+        assert got == want
+        self.compared += 1
+        self.with_moved += any(j.runs for j in pending)
+        return got
+
+
+def test_leases_are_contested_in_the_order_of_core():
+    work, weights = generated(jobs=400, tenants=3, gpus=16, load=1.5, seed=6)
+    rules = Rules(lease_s=900, starvation_s=4 * 3600)
+    policy = CheckedLease(weights, 16, Terms(window_s=6 * 3600, rules=rules))
+    simulate(work, nodes_of(2, 8), policy)
+    assert min(policy.compared, policy.with_moved) > 50
 
 
 # --- the page -------------------------------------------------------------------------------------
