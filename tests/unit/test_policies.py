@@ -739,7 +739,7 @@ def test_ltgf_is_the_order_of_core_at_every_look():
 
 
 class CheckedLease(LtgfLease):
-    """LTGF that at each look compares who stands where with what core.lease makes of all records."""
+    """LTGF that at each look compares who stands where with what core.lease makes of it."""
 
     compared = with_moved = 0
 
