@@ -6,6 +6,7 @@
 #ifndef LTGF_LIMITS_H
 #define LTGF_LIMITS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,5 +35,11 @@ int ltgf_limit_text(const uint64_t *mib, size_t n, char *text, size_t text_len);
 
 /* OUT mib[0..n-1]: of that form and no other: indices from 0 in order, whole M, no blanks. */
 int ltgf_limit_read(const char *text, uint64_t *mib, size_t max, size_t *n);
+
+/*
+ * Is `answer`, what the daemon says to get_default_device_pinned_mem_limit, the limit of mib MiB? It
+ * rounds down to its largest unit: "9G" for 9830M; and says nothing when no limit is set.
+ */
+bool ltgf_limit_is_answer(const char *answer, uint64_t mib);
 
 #endif
