@@ -136,7 +136,8 @@ static const char *check_names(const struct ltgf_table *table)
 	}
 	for (uint32_t i = 0; i < head->prices; i++)
 		if (table->prices[i].name >= head->strings ||
-		    !in_range(table->prices[i].gpus, -LTGF_MOST_GPUS, LTGF_MOST_GPUS))
+		    table->prices[i].kind > LTGF_TOTAL ||
+		    !in_range(table->prices[i].gpus, 0, LTGF_MOST_GPUS))
 			return "has a price out of range";
 	for (uint32_t i = 0; i < head->partitions; i++)
 		if (table->partitions[i].name >= head->strings)
@@ -247,28 +248,45 @@ extern int ltgf_table_manages(const struct ltgf_table *table, const char *names)
 	return 0;
 }
 
+/* RET the price of the TRES whose name is the `length` bytes at `text`, NULL: it has none */
+static const struct ltgf_price *price_of(const struct ltgf_table *table, const char *text,
+					 size_t length)
+{
+	for (uint32_t i = 0; i < table->head->prices; i++)
+		if (is_name(table->strings + table->prices[i].name, text, length))
+			return table->prices + i;
+	return NULL;
+}
+
+static double count_at(const char *text)
+{
+	double count = 0;
+
+	for (; *text >= '0' && *text <= '9'; text++)
+		count = fmin(count * 10 + (*text - '0'), LTGF_MOST_GPUS);
+	return count;
+}
+
 extern double ltgf_table_gpus(const struct ltgf_table *table, const char *tres)
 {
-	double sum = 0;
+	double sum = 0, typed = 0, total = 0, price_of_total = 0;
 
 	for (const char *at = tres; at && *at; at += *at == ',') {
-		size_t length = strcspn(at, ",="), n = table->head->prices;
-		double count = 0;
+		size_t length = strcspn(at, ",=");
+		const struct ltgf_price *price = price_of(table, at, length);
+		double count = at[length] == '=' ? count_at(at + length + 1) : 0;
 
-		for (size_t i = 0; i < n; i++) {
-			const struct ltgf_price *price = table->prices + i;
-
-			if (at[length] != '=' ||
-			    !is_name(table->strings + price->name, at, length))
-				continue;
-			for (const char *c = at + length + 1; *c >= '0' && *c <= '9'; c++)
-				count = fmin(count * 10 + (*c - '0'), LTGF_MOST_GPUS);
+		if (price && price->kind == LTGF_TOTAL) {
+			total = count;
+			price_of_total = price->gpus;
+		} else if (price) {
 			sum += count * price->gpus;
-			break;
+			typed += price->kind == LTGF_TYPED ? count : 0;
 		}
 		at += strcspn(at, ",");
 	}
-	return fmin(fmax(sum, 0), LTGF_MOST_GPUS);
+	sum += fmax(total - typed, 0) * price_of_total;
+	return fmin(sum, LTGF_MOST_GPUS);
 }
 
 /* RET label at a place of the axis: between two anchors in proportion, outside the nearest one's */

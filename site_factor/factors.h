@@ -45,10 +45,12 @@ struct ltgf_account {
 	uint32_t tenant;
 };
 
-/* GPUs that one unit of a TRES is worth; a typed one only the difference to its total's. */
+/* Weighted GPUs that one unit of a TRES is worth. */
+enum ltgf_price_kind { LTGF_PLAIN, LTGF_TYPED, LTGF_TOTAL /* of the typed ones, if not less */ };
+
 struct ltgf_price {
 	double gpus;
-	uint32_t name, unused;
+	uint32_t name, kind;
 };
 
 struct ltgf_partition {

@@ -84,6 +84,7 @@ class App:
         from slurm_ltgf.errors import GpuNotTracked
         from slurm_ltgf.service.edges import Edges
         from slurm_ltgf.slurm import associations, control, nodes, queue
+        from slurm_ltgf.store.factor_table import FactorFile
 
         if not self.site.tracks_gpus:
             raise GpuNotTracked(
@@ -92,7 +93,7 @@ class App:
                 f"{tracked(self.site)}), restart slurmctld; it counts from then on"
             )
         cluster = self.cluster()
-        partitions = self.config.site.partitions
+        partitions, table = self.config.site.partitions, self.config.site.factor_table
         return Edges(
             cluster=cluster,
             reader=self.reader(cluster, reader),
@@ -101,6 +102,7 @@ class App:
             capacity=lambda: nodes.capacity(partitions),
             accounts=lambda: associations.accounts(cluster),
             write=control.set_site_factors,
+            table=FactorFile(Path(table)) if table else None,
         )
 
     def reader(self, cluster: str, name: str | None = None) -> Reader:

@@ -78,6 +78,7 @@ def _remarks(done: Pass) -> list[str]:
     return [
         *([f"history is as of the last sync: {degraded}"] if degraded else []),
         *done.view.notes,
+        *done.notes,
         *[f"job {refusal.job_id}: {refusal.reason}" for refusal in done.result.refused],
     ]
 
@@ -123,6 +124,7 @@ def summary(done: Pass, took_s: float) -> dict[str, Any]:
         "jain": fairness.jain,
         "min_rho": fairness.min_rho,
         "degraded": synced.degraded or None,
+        "by": done.by,
         "took_s": round(took_s, 3),
     }
 

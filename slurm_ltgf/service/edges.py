@@ -11,6 +11,7 @@ from slurm_ltgf.slurm.control import Change as Write
 from slurm_ltgf.slurm.control import ControlResult
 from slurm_ltgf.slurm.nodes import Capacity
 from slurm_ltgf.slurm.queue import Priorities, Queue
+from slurm_ltgf.store.factor_table import FactorFile
 
 
 class Reader(Protocol):
@@ -22,7 +23,10 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """What a pass asks of Slurm, and the one thing it tells it."""
+    """What a pass asks of Slurm, and the one thing it tells it.
+
+    table: where slurmctld's plugin looks; None: SiteFactors are written by `write` alone.
+    """
 
     cluster: str
     reader: Reader
@@ -31,6 +35,7 @@ class Edges:
     capacity: Callable[[], Capacity]
     accounts: Callable[[], list[Account]]
     write: Callable[[Sequence[Write]], ControlResult]
+    table: FactorFile | None = None
 
 
 @dataclass(slots=True)

@@ -1,36 +1,47 @@
 """One pass: sync, measure, order, write what changed.
 
+What changed goes to slurmctld's plugin by the factor table where one is loaded, else by scontrol.
+
 A pass is a function of (ledger, queue, tenants, capacity, now). It may be killed at any line and
 run again: what it knows of Slurm it reads anew, and the ledger changes by whole transactions.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from slurm_ltgf.core.factor import Change
 from slurm_ltgf.core.model import UNKNOWN, Batch, Runs
 from slurm_ltgf.errors import SlurmUnavailable
 from slurm_ltgf.service.edges import Edges, Memory, Outage
+from slurm_ltgf.service.factors import table_of
 from slurm_ltgf.service.history import Synced, sync
 from slurm_ltgf.service.present import View, has_run, last_written, run_of, view
 from slurm_ltgf.slurm.control import Change as Write
 from slurm_ltgf.slurm.control import ControlResult
 from slurm_ltgf.slurm.queue import Queue
 from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.factor_table import FactorFile
+from slurm_ltgf.store.files import FileError
 from slurm_ltgf.store.ledger import AuditEntry, Ledger, StoreCounts
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass did. deferred: writes beyond `queue.max_writes`, left for the next pass."""
+    """What one pass did. deferred: writes beyond `queue.max_writes`, left for the next pass.
+
+    by: "table" if slurmctld's plugin gives the jobs their SiteFactors, "scontrol" if we do.
+    """
 
     view: View
     synced: Synced
     result: ControlResult
     deferred: int
     notes: tuple[str, ...] = ()
+    by: Literal["table", "scontrol"] = "scontrol"
 
 
 def tick(
@@ -57,13 +68,51 @@ def tick(
     now = int(clock())
     synced = _sync(edges, ledger, config, queue=queue, now=now, memory=memory, progress=progress)
     seen = view(edges, ledger, config, queue=queue, now=now, memory=memory)
+    if dry_run:
+        return Pass(seen, synced, ControlResult(), _deferred(seen, config))
+    published, notes = _publish(edges, ledger, seen, config, clock=clock)
+    if published is not None:
+        return Pass(seen, synced, published, 0, by="table")
     todo = seen.plan.changes[: config.queue.max_writes]
-    deferred = len(seen.plan.changes) - len(todo)
     result = ControlResult()
-    if todo and not dry_run:
-        reasons = [f"rank {c.rank + 1} of {len(seen.plan.turns)}" for c in todo]
-        result = _write(edges, ledger, todo, queue=queue, reasons=reasons, now=now)
-    return Pass(seen, synced, result, deferred)
+    if todo:
+        result = _write(edges, ledger, todo, queue=queue, reasons=_ranks(todo, seen), now=now)
+    return Pass(seen, synced, result, _deferred(seen, config), notes)
+
+
+def _deferred(seen: View, config: Config) -> int:
+    return max(len(seen.plan.changes) - config.queue.max_writes, 0)
+
+
+def _ranks(changes: Sequence[Change], seen: View) -> list[str]:
+    return [f"rank {change.rank + 1} of {len(seen.plan.turns)}" for change in changes]
+
+
+def _publish(
+    edges: Edges, ledger: Ledger, seen: View, config: Config, *, clock: Callable[[], float]
+) -> tuple[ControlResult | None, tuple[str, ...]]:
+    """Write the table, if the site has one; what the plugin is told anew, None: it is not there.
+
+    A table that cannot be written is no reason to do nothing: scontrol is tried then.
+    """
+    if edges.table is None:
+        return None, ()
+    before = edges.table.labels()
+    table = table_of(seen, config, generated_ns=int(clock() * 1e9))
+    try:
+        edges.table.write(table)
+    except FileError as exc:
+        return None, (f"{exc}; SiteFactors go by scontrol",)
+    status = edges.table.status()
+    if status is None or not status.is_alive(clock()):
+        return None, ()
+    told = [
+        Change(turn.job.job_id, before.get(turn.job.job_id), new, turn.rank)
+        for turn in seen.plan.turns
+        if before.get(turn.job.job_id) != (new := table.labels[turn.job.job_id])
+    ]
+    _audit(ledger, told, reasons=_ranks(told, seen), now=seen.now)
+    return ControlResult(written=tuple(change.job_id for change in told)), ()
 
 
 def _sync(
@@ -96,7 +145,10 @@ def undo(edges: Edges, ledger: Ledger, *, now: int) -> ControlResult:
     """Take back every SiteFactor of ours: Slurm orders its jobs as without us.
 
     Also of jobs that were held or started since: they would bring it along when they wait again.
+    The plugin's table goes first, or the plugin would give each job its label again.
     """
+    if edges.table is not None:
+        _withdraw(edges.table)
     queue = edges.queue()
     factors = edges.priorities().site
     known = {
@@ -107,6 +159,16 @@ def undo(edges: Edges, ledger: Ledger, *, now: int) -> ControlResult:
     if not todo:
         return ControlResult()
     return _write(edges, ledger, todo, queue=queue, reasons=["undo"] * len(todo), now=now)
+
+
+def _withdraw(table: FactorFile) -> None:
+    """Remove the table, and wait until a plugin that is there has seen it."""
+    table.remove()
+    for _ in range(50):
+        status = table.status()
+        if status is None or not status.is_alive(time.time()) or status.state != "ok":
+            return
+        time.sleep(0.1)
 
 
 def _write(
@@ -122,6 +184,12 @@ def _write(
     shown = {job.job_id: job.shown_id for job in queue.jobs}
     result = edges.write([Write(c.job_id, c.new, shown.get(c.job_id, "")) for c in todo])
     written = frozenset(result.written)
+    kept = [pair for pair in zip(todo, reasons, strict=True) if pair[0].job_id in written]
+    _audit(ledger, [change for change, _ in kept], reasons=[why for _, why in kept], now=now)
+    return result
+
+
+def _audit(ledger: Ledger, told: Sequence[Change], *, reasons: Sequence[str], now: int) -> None:
     entries = [
         AuditEntry(
             time=now,
@@ -132,11 +200,9 @@ def _write(
             new=str(change.new),
             reason=reason,
         )
-        for change, reason in zip(todo, reasons, strict=True)
-        if change.job_id in written
+        for change, reason in zip(told, reasons, strict=True)
     ]
     ledger.audit(entries)
-    return result
 
 
 def _keep_finished(edges: Edges, ledger: Ledger, queue: Queue, *, now: int) -> StoreCounts:

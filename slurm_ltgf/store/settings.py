@@ -49,6 +49,16 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...],
         _texts("Only jobs and nodes of these partitions are managed; empty: of all."),
     ] = ()
+    factor_table: Annotated[
+        str,
+        _text(
+            "The table that slurmctld's site_factor plugin reads, like '/run/ltgf/factors'; "
+            "empty: none is written."
+        ),
+    ] = ""
+    stale_after_s: Annotated[
+        int, _duration("Age at which the plugin drops the table: then every SiteFactor is 0.")
+    ] = field(default=600, name="stale_after")
     timezone: Annotated[
         str,
         _text(
