@@ -1,6 +1,9 @@
 /*
  * process.c - processes named so that a reused pid is never taken for them, and how to end them.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "process.h"
 
 #include <ctype.h>
