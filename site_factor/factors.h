@@ -83,6 +83,9 @@ struct ltgf_table {
 extern int ltgf_table_check(const void *bytes, size_t size, struct ltgf_table *table,
 			    const char **why);
 
+/* For tests: make size and checksum of a table right, if it has a whole header. */
+extern void ltgf_table_seal(void *bytes, size_t size);
+
 /* RET 1 if the table is neither too old at `now_s` nor as far in the future, else 0 */
 extern int ltgf_table_is_fresh(const struct ltgf_header *head, int64_t now_s);
 

@@ -19,7 +19,9 @@
 
 #include "file.h"
 
+#ifndef LOOK_EVERY_MS
 #define LOOK_EVERY_MS 1000
+#endif
 #define STATUS_EVERY_S 5
 #define STOP_WITHIN_S 5
 
@@ -120,6 +122,7 @@ static void look(struct ltgf_watch *watch)
 		free(watch->path);
 		watch->path = path;
 		memset(&watch->seen, 0, sizeof(watch->seen));
+		watch->is_first = 1;
 	}
 	sweep(watch);
 	trouble = read_table(watch);
@@ -132,6 +135,14 @@ static void look(struct ltgf_watch *watch)
 	tell(watch, trouble);
 }
 
+/* RET 0, or -1: the table's path is too long */
+static int status_path(const struct ltgf_watch *watch, char path[PATH_MAX])
+{
+	int length = snprintf(path, PATH_MAX, "%s.status", watch->path);
+
+	return length < 0 || length >= PATH_MAX ? -1 : 0;
+}
+
 /* Tell ltgf, by the file beside the table, that we are here and what we have read. */
 static void write_status(struct ltgf_watch *watch)
 {
@@ -142,8 +153,7 @@ static void write_status(struct ltgf_watch *watch)
 	if (now - watch->told_at < STATUS_EVERY_S && now >= watch->told_at)
 		return;
 	watch->told_at = now;
-	length = snprintf(path, sizeof(path), "%s.status", watch->path);
-	if (length < 0 || (size_t)length >= sizeof(path))
+	if (status_path(watch, path))
 		return;
 	length = snprintf(text, sizeof(text),
 			  "version=%d\npid=%d\ntime=%lld\nstate=%s\ngenerated_ns=%" PRId64
@@ -167,6 +177,7 @@ static void *watch_run(void *argument)
 {
 	struct ltgf_watch *watch = argument;
 	struct pollfd wake = { .fd = watch->wake, .events = POLLIN };
+	char path[PATH_MAX];
 	uint64_t times;
 
 	look(watch);
@@ -181,6 +192,8 @@ static void *watch_run(void *argument)
 		look(watch);
 		write_status(watch);
 	}
+	if (!status_path(watch, path))
+		unlink(path); /* we are no more */
 	return NULL;
 }
 
