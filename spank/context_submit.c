@@ -1,0 +1,122 @@
+/*
+ * context_submit.c - in sbatch, salloc and srun: settle what the job asks, and refuse what cannot be.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+/* End the command. An error code would be ignored, as the plugin is `optional`. */
+__attribute__((noreturn)) static void refuse(const char *why)
+{
+	slurm_error("ltgf: %s", why);
+	exit(1);
+}
+
+static void take(struct ltgf_given *given, enum ltgf_option option, enum ltgf_source from,
+		 const char *text)
+{
+	char why[LTGF_WHY];
+
+	if (text && ltgf_option_take(given, option, from, text, why, sizeof(why)))
+		refuse(why);
+}
+
+/* OUT name: SLURM_SPANK_LTGF_… of an option. */
+static const char *control_name(enum ltgf_option option, char *name, size_t len)
+{
+	snprintf(name, len, LTGF_CONTROL "%s", ltgf_option_table[option].env);
+	return name;
+}
+
+/* Inside a job its own values stand for what was given, and LTGF_CKPT_… are ours, not a wish. */
+static void take_environment(struct ltgf_given *given, bool in_job)
+{
+	bool ours = in_job && getenv("LTGF_CKPT_MODE");
+	char name[64];
+
+	for (int i = 0; i < LTGF_OPTIONS; i++) {
+		enum ltgf_option option = (enum ltgf_option)i;
+
+		if (in_job)
+			take(given, option, LTGF_FROM_JOB,
+			     getenv(control_name(option, name, sizeof(name))));
+		if (i < LTGF_CKPT || !ours)
+			take(given, option, LTGF_FROM_ENV, getenv(ltgf_option_table[i].env));
+	}
+}
+
+/* A step cannot have what its job's prolog did not start. */
+static void check_step(const struct ltgf_shim *shim, const struct ltgf_wish *wish)
+{
+	const char *job = getenv(LTGF_CONTROL "LTGF_MPS");
+
+	if (spank_context() != S_CTX_LOCAL || !wish->mps || (job && strcmp(job, "off")))
+		return;
+	if (shim->given.from[LTGF_MPS] != LTGF_FROM_SITE)
+		refuse("this job was started without --mps, and a step cannot start it: give --mps to "
+		       "sbatch or salloc");
+}
+
+/* Without a folder of the user's or the site's, checkpoints go below where the job is submitted. */
+static void settle_folder(struct ltgf_given *given)
+{
+	char here[LTGF_TEXT], dir[LTGF_TEXT];
+	size_t n = 0;
+
+	if (!getcwd(here, sizeof(here)))
+		refuse("the current directory has no usable name: say --ckpt-dir=DIR");
+	for (const char *c = here; *c && n + 2 < sizeof(dir); c++) {
+		if (*c == '%')
+			dir[n++] = '%';
+		dir[n++] = *c;
+	}
+	dir[n] = '\0';
+	if (n + sizeof("/ltgf-ckpt") > sizeof(dir))
+		refuse("the current directory's name is too long: say --ckpt-dir=DIR");
+	strcat(dir, "/ltgf-ckpt");
+	take(given, LTGF_CKPT_DIR, LTGF_FROM_JOB, dir);
+}
+
+/*
+ * Tell prolog and tasks. The job control environment reaches the prolog (SPANK_…) and the job
+ * (SLURM_SPANK_…), also with --export=NONE; the environment reaches steps of srun.
+ */
+static void publish(spank_t spank, enum ltgf_option option, const char *text)
+{
+	char name[64];
+
+	if (spank_job_control_setenv(spank, ltgf_option_table[option].env, text, 1) !=
+		    ESPANK_SUCCESS ||
+	    setenv(control_name(option, name, sizeof(name)), text, 1))
+		refuse("the options cannot be handed to the job: no memory?");
+}
+
+void ltgf_submit(spank_t spank, struct ltgf_shim *shim)
+{
+	bool in_job = getenv("SLURM_JOB_ID") != NULL;
+	struct ltgf_given *given = &shim->given;
+	struct ltgf_wish wish;
+	char why[LTGF_WHY];
+
+	take_environment(given, in_job);
+	if (ltgf_wish_read(given, &wish, why, sizeof(why)))
+		refuse(why);
+	if ((wish.mps || wish.ckpt) && shim->arguments.error[0])
+		refuse(shim->arguments.error);
+	if (in_job)
+		check_step(shim, &wish);
+	if (wish.ckpt && !given->from[LTGF_CKPT_DIR])
+		settle_folder(given);
+	for (int i = 0; i < LTGF_OPTIONS; i++) {
+		bool is_switch = i == LTGF_MPS || i == LTGF_CKPT;
+		bool said = given->from[i] > LTGF_FROM_SITE;
+
+		if (given->from[i] && (ltgf_option_counts(&wish, (enum ltgf_option)i) ||
+				       (is_switch && said)))
+			publish(spank, (enum ltgf_option)i, given->text[i]);
+	}
+}
