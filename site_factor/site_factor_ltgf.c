@@ -25,7 +25,12 @@ const char plugin_name[] = "site factors from slurm-ltgf's table";
 const char plugin_type[] = "site_factor/ltgf";
 const uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
-static struct ltgf_watch *watch;
+static struct {
+	struct ltgf_watch *watch;
+	/* Whether the last walk had a table. The first table, or one after a time without, counts for
+	 * all jobs from the same walk on: else newcomers would pass those that still have 0. */
+	bool is_applied;
+} plugin;
 
 static void say(int is_trouble, const char *line)
 {
@@ -53,7 +58,7 @@ extern int init(void)
 {
 	const char *path = table_path();
 
-	if (path && ltgf_watch_start(path, say, &watch))
+	if (path && ltgf_watch_start(path, say, &plugin.watch))
 		error("ltgf: %s cannot be watched: %m: all site factors stay 0 until slurmctld is "
 		      "restarted", path);
 	return SLURM_SUCCESS;
@@ -61,8 +66,8 @@ extern int init(void)
 
 extern int fini(void)
 {
-	ltgf_watch_stop(watch);
-	watch = NULL;
+	ltgf_watch_stop(plugin.watch);
+	plugin.watch = NULL;
 	return SLURM_SUCCESS;
 }
 
@@ -72,9 +77,9 @@ extern void site_factor_p_reconfig(void)
 
 	if (!path)
 		return;
-	if (!watch)
+	if (!plugin.watch)
 		init();
-	else if (ltgf_watch_follow(watch, path))
+	else if (ltgf_watch_follow(plugin.watch, path))
 		error("ltgf: %s cannot be watched: %m: the table of before stays", path);
 }
 
@@ -104,8 +109,8 @@ static void set(job_record_t *job, struct ltgf_book *book)
 
 extern void site_factor_p_set(job_record_t *job_ptr)
 {
-	if (watch && IS_JOB_PENDING(job_ptr) && !job_ptr->direct_set_prio)
-		set(job_ptr, ltgf_watch_book(watch));
+	if (plugin.watch && IS_JOB_PENDING(job_ptr) && !job_ptr->direct_set_prio)
+		set(job_ptr, plugin.is_applied ? ltgf_watch_book(plugin.watch) : NULL);
 }
 
 struct walk {
@@ -130,10 +135,11 @@ extern void site_factor_p_update(void)
 	struct walk walk = { 0 };
 	struct timeval began, ended;
 
-	if (!watch)
+	if (!plugin.watch)
 		return;
 	gettimeofday(&began, NULL);
-	walk.book = ltgf_watch_book(watch);
+	walk.book = ltgf_watch_book(plugin.watch);
+	plugin.is_applied = walk.book != NULL;
 	list_for_each(job_list, update, &walk);
 	gettimeofday(&ended, NULL);
 	debug("ltgf: site factors of %u pending jobs took %ld us", walk.jobs,
