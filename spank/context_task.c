@@ -150,7 +150,7 @@ static bool asks(const struct ltgf_shim *shim)
 static bool has_mps(const struct ltgf_task *task)
 {
 	return task->wish.mps && (task->given->from[LTGF_MPS] > LTGF_FROM_SITE ||
-				  ltgf_task_env(task, "SLURM_JOB_GPUS"));
+				  ltgf_task_env(task, "SLURM_GPUS_ON_NODE"));
 }
 
 void ltgf_task_begins(spank_t spank, struct ltgf_shim *shim)

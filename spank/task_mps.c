@@ -10,6 +10,7 @@
 #include "mps_why.h"
 #include "share.h"
 #include "task.h"
+#include "values.h"
 
 static const char *const variables[] = { "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
 					 "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
@@ -35,28 +36,40 @@ void ltgf_task_without_mps(const struct ltgf_task *task)
 		spank_unsetenv(task->spank, variables[i]);
 }
 
+/* GPUs of this step on this node, among which its tasks are dealt. */
+static unsigned int step_devices(const struct ltgf_task *task)
+{
+	const char *told = ltgf_task_env(task, "SLURM_GPUS_ON_NODE");
+	uint64_t n;
+
+	return told && !ltgf_read_number(told, 1, LTGF_MPS_DEVICES, &n) ? (unsigned int)n : 1;
+}
+
 /* OUT env's limits: the job's, or this task's part of them. */
-static int settle_limits(const struct ltgf_task *task, size_t job_devices, struct ltgf_mps_env *env,
-			 char *why, size_t why_len)
+static int settle_limits(const struct ltgf_task *task, struct ltgf_mps_env *env, char *why,
+			 size_t why_len)
 {
 	const char *shards = ltgf_task_env(task, "SLURM_SHARDS_ON_NODE");
 	const struct ltgf_wish *wish = &task->wish;
-	char limit[LTGF_MPS_LIST];
-	struct ltgf_mem mem = wish->mem;
+	unsigned int devices = step_devices(task), clients = 1;
 	struct ltgf_share share = { 0, 0 };
-	unsigned int clients;
-	size_t n = ltgf_share_devices(env->visible);
+	const char *total = env->mem_total;
+	char limit[LTGF_MPS_LIST];
 	int threads = 0;
 
-	if ((mem.kind == LTGF_MEM_AUTO || wish->threads_auto) &&
-	    ltgf_share_read(shards, task->arguments->shards, job_devices, NULL, &share, why,
-			    why_len))
+	if ((wish->mem.kind == LTGF_MEM_AUTO || wish->threads_auto) &&
+	    ltgf_share_read(shards, task->arguments->shards, devices, NULL, &share, why, why_len))
 		return -1;
-	clients = ltgf_limit_clients(task->is_batch || !task->local_tasks ? 1 : task->local_tasks,
-				     (unsigned int)job_devices);
-	if (ltgf_share_memory(&mem, &share, env->mem_total, n, clients, limit, sizeof(limit), why,
-			      why_len) ||
-	    ltgf_share_threads(wish, &share, &threads))
+	if (ltgf_share_threads(wish, &share, &threads))
+		return ltgf_why(why, why_len, "the job's share of its GPUs cannot be reckoned");
+	if (!share.whole && env->mem_limit[0]) {	/* gres/mps: the prolog reckoned the share */
+		share = (struct ltgf_share){ 1, 1 };
+		total = wish->mem.kind == LTGF_MEM_AUTO ? env->mem_limit : total;
+	}
+	if (!task->is_batch && task->local_tasks)
+		clients = ltgf_limit_clients(task->local_tasks, devices);
+	if (ltgf_share_memory(&wish->mem, &share, total, ltgf_share_devices(env->visible),
+			      clients, limit, sizeof(limit), why, why_len))
 		return -1;
 	if (limit[0])
 		memcpy(env->mem_limit, limit, sizeof(limit));
@@ -71,9 +84,9 @@ static int set_all(const struct ltgf_task *task, const struct ltgf_mps_env *env,
 	const char *const values[] = { env->pipe_dir, env->log_dir, env->mem_limit, env->threads };
 
 	for (int i = 0; i < 4; i++) {
-		if (!values[i][0])
+		if (!values[i][0] && i < 3)	/* gres/mps's own percentage stays */
 			spank_unsetenv(task->spank, variables[i]);
-		else if (ltgf_task_set(task, variables[i], values[i], why, why_len))
+		else if (values[i][0] && ltgf_task_set(task, variables[i], values[i], why, why_len))
 			return -1;
 	}
 	if (!env->visible[0])
@@ -81,24 +94,32 @@ static int set_all(const struct ltgf_task *task, const struct ltgf_mps_env *env,
 	return ltgf_task_set(task, "CUDA_VISIBLE_DEVICES", env->visible, why, why_len);
 }
 
+/* OUT devices: the task's own, in the words that the prolog had; "": all of the job's. */
+static void own_devices(const struct ltgf_task *task, char *devices, size_t len)
+{
+	const char *visible = ltgf_task_env(task, "CUDA_VISIBLE_DEVICES");
+	const char *step = ltgf_task_env(task, "SLURM_STEP_GPUS");
+
+	if (visible && !strncmp(visible, "MIG-", 4))
+		step = visible;
+	devices[0] = '\0';
+	if (step && !task->is_batch && strlen(step) < len)
+		memcpy(devices, step, strlen(step) + 1);
+}
+
 int ltgf_task_mps(const struct ltgf_task *task, char *why, size_t why_len)
 {
-	const char *job = ltgf_task_env(task, "SLURM_JOB_GPUS");
-	const char *step = ltgf_task_env(task, "SLURM_STEP_GPUS");
-	struct ltgf_mps_task ask = { .local_id = (unsigned int)task->local_id,
-				     .local_tasks = task->is_batch ? 0 : task->local_tasks };
-	size_t job_devices = job && *job ? ltgf_share_devices(job) : 1;
-	struct ltgf_mps_env env;
 	char rundir[LTGF_PATH], devices[LTGF_MPS_LIST];
+	struct ltgf_mps_task ask = { .local_id = (unsigned int)task->local_id,
+				     .local_tasks = task->is_batch ? 0 : task->local_tasks,
+				     .devices = devices };
+	struct ltgf_mps_env env;
 
-	if (step && strlen(step) < sizeof(devices)) {
-		memcpy(devices, step, strlen(step) + 1);
-		ask.devices = devices;
-	}
+	own_devices(task, devices, sizeof(devices));
 	if (find_rundir(task, rundir, why, why_len) ||
 	    ltgf_mps_check(rundir, task->job_id, why, why_len) ||
 	    ltgf_mps_client_env(rundir, task->job_id, &ask, &env, why, why_len) ||
-	    settle_limits(task, job_devices, &env, why, why_len))
+	    settle_limits(task, &env, why, why_len))
 		return -1;
 	return set_all(task, &env, why, why_len);
 }
