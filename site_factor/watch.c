@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "file.h"
+#include "status.h"
 
 #ifndef LOOK_EVERY_MS
 #define LOOK_EVERY_MS 1000
@@ -119,6 +120,7 @@ static void look(struct ltgf_watch *watch)
 	const char *trouble;
 
 	if (path) {
+		ltgf_status_remove(watch->path);
 		free(watch->path);
 		watch->path = path;
 		memset(&watch->seen, 0, sizeof(watch->seen));
@@ -135,39 +137,21 @@ static void look(struct ltgf_watch *watch)
 	tell(watch, trouble);
 }
 
-/* RET 0, or -1: the table's path is too long */
-static int status_path(const struct ltgf_watch *watch, char path[PATH_MAX])
-{
-	int length = snprintf(path, PATH_MAX, "%s.status", watch->path);
-
-	return length < 0 || length >= PATH_MAX ? -1 : 0;
-}
-
-/* Tell ltgf, by the file beside the table, that we are here and what we have read. */
+/* Tell ltgf that we are here and what we have read, every few seconds and when that changes. */
 static void write_status(struct ltgf_watch *watch)
 {
-	char path[PATH_MAX], text[512], line[PATH_MAX + 256];
+	char line[PATH_MAX + 256];
 	time_t now = time(NULL);
-	int length;
 
 	if (now - watch->told_at < STATUS_EVERY_S && now >= watch->told_at)
 		return;
 	watch->told_at = now;
-	if (status_path(watch, path))
-		return;
-	length = snprintf(text, sizeof(text),
-			  "version=%d\npid=%d\ntime=%lld\nstate=%s\ngenerated_ns=%" PRId64
-			  "\njobs=%" PRIu32 "\ntenants=%" PRIu32 "\n",
-			  LTGF_VERSION, getpid(), (long long)now,
-			  watch->trouble ? watch->trouble : "ok", watch->last.generated_ns,
-			  watch->last.jobs, watch->last.tenants);
-	if (length < 0 || (size_t)length >= sizeof(text))
-		return;
-	if (!ltgf_file_replace(path, text, (size_t)length)) {
+	if (!ltgf_status_write(watch->path, &watch->last, watch->trouble, now)) {
 		watch->is_silent = 0;
 	} else if (!watch->is_silent) {
-		snprintf(line, sizeof(line), "ltgf: %s cannot be written: %s: ltgf goes on with "
-			 "scontrol", path, strerrordesc_np(errno));
+		snprintf(line, sizeof(line),
+			 "ltgf: %s.status cannot be written: %s: ltgf goes on with scontrol; let "
+			 "SlurmUser write into that folder", watch->path, strerrordesc_np(errno));
 		watch->say(1, line);
 		watch->is_silent = 1;
 	}
@@ -177,7 +161,6 @@ static void *watch_run(void *argument)
 {
 	struct ltgf_watch *watch = argument;
 	struct pollfd wake = { .fd = watch->wake, .events = POLLIN };
-	char path[PATH_MAX];
 	uint64_t times;
 
 	look(watch);
@@ -192,8 +175,7 @@ static void *watch_run(void *argument)
 		look(watch);
 		write_status(watch);
 	}
-	if (!status_path(watch, path))
-		unlink(path); /* we are no more */
+	ltgf_status_remove(watch->path);
 	return NULL;
 }
 
