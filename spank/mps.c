@@ -72,6 +72,7 @@ static int read_devices(struct start *start, char *why, size_t why_len)
 static int read_limits(struct start *start, char *why, size_t why_len)
 {
 	const struct ltgf_mps_job *job = start->job;
+	uint64_t total[LTGF_MPS_DEVICES];
 	size_t n;
 
 	start->has_limit = or_empty(job->mem_limit)[0];
@@ -79,6 +80,11 @@ static int read_limits(struct start *start, char *why, size_t why_len)
 				 || n != start->n_devices))
 		return ltgf_why(why, why_len, "memory limit \"%s\": not one 0=…M,1=…M for each of %zu "
 				"devices", job->mem_limit, start->n_devices);
+	if (or_empty(job->mem_total)[0] &&
+	    (ltgf_limit_read(job->mem_total, total, LTGF_MPS_DEVICES, &n) < 0 ||
+	     n != start->n_devices))
+		return ltgf_why(why, why_len, "memory \"%s\": not one 0=…M,1=…M for each of %zu devices",
+				job->mem_total, start->n_devices);
 	if (job->threads < 0 || job->threads > 100)
 		return ltgf_why(why, why_len, "%d%% of the threads: not within 1..100", job->threads);
 	return 0;

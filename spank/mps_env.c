@@ -180,11 +180,11 @@ static int narrow(const struct devices *all, const struct ltgf_mps_task *task, s
 }
 
 /*
- * OUT env->mem_limit: of the task's own devices, numbered as the task sees them. The driver drops the
- * whole text if it names a device that the client does not see.
+ * OUT text: what `limits` says for the task's own devices, numbered as the task sees them. The driver
+ * drops the whole text if it names a device that the client does not see.
  */
-static int limit_text(const char *limits, const struct devices *all, const size_t *own, size_t n,
-		      struct ltgf_mps_env *env, char *why, size_t why_len)
+static int own_text(const char *limits, const struct devices *all, const size_t *own, size_t n,
+		    char text[LTGF_MPS_LIST], char *why, size_t why_len)
 {
 	uint64_t mib[LTGF_MPS_DEVICES], chosen[LTGF_MPS_DEVICES];
 	size_t known;
@@ -196,7 +196,7 @@ static int limit_text(const char *limits, const struct devices *all, const size_
 				"job's %zu devices", limits, all->n);
 	for (size_t i = 0; i < n; i++)
 		chosen[i] = mib[own[i]];
-	if (ltgf_limit_text(chosen, n, env->mem_limit, sizeof(env->mem_limit)) < 0)
+	if (ltgf_limit_text(chosen, n, text, LTGF_MPS_LIST) < 0)
 		return ltgf_why(why, why_len, "memory limit \"%s\" is too long", limits);
 	return 0;
 }
@@ -255,12 +255,13 @@ static int fill(const struct view *view, const struct ltgf_mps_task *task, struc
 	    || job_limit(view, &all, limits, sizeof(limits)) < 0)
 		return ltgf_why(why, why_len, "the MPS state of job %" PRIu32 " cannot be read: %s",
 				view->job_id, strerror(errno));
-	if (limit_text(task->mem_limit ? task->mem_limit : limits, &all, own, n, env, why, why_len) < 0)
+	if (own_text(task->mem_limit ? task->mem_limit : limits, &all, own, n, env->mem_limit, why,
+		     why_len) < 0 ||
+	    own_text(state.mem_total, &all, own, n, env->mem_total, why, why_len) < 0)
 		return -1;
 	visible_text(&all, own, n, env);
 	(void) strcpy(env->pipe_dir, state.pipe_dir);
 	(void) strcpy(env->log_dir, state.log_dir);
-	(void) strcpy(env->mem_total, state.mem_total);
 	threads = task->threads > 0 ? (unsigned int) task->threads : state.threads;
 	if (threads >= 1 && threads <= 100)
 		(void) snprintf(env->threads, sizeof(env->threads), "%u", threads);
