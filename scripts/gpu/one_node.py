@@ -180,7 +180,9 @@ PartitionName=all Nodes=gpunode Default=YES MaxTime=INFINITE OverSubscribe=NO
             f"AutoDetect=off\nName=gpu Type=nv File={devices}\n"
             f"Name=shard Count={SHARDS_PER_GPU * self.gpus}\n"
         )
-        (self.state / "etc/cgroup.conf").write_text("CgroupPlugin=disabled\n")
+        version = self.told("slurmd", "-V").split()[-1]
+        if tuple(map(int, version.split(".")[:2])) >= (23, 11):  # before, there was no such word
+            (self.state / "etc/cgroup.conf").write_text("CgroupPlugin=disabled\n")
         (self.state / "etc/plugstack.conf").write_text(self.plugstack)
 
 
