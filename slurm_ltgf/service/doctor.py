@@ -10,6 +10,7 @@ from slurm_ltgf.service import (
     doctor_priority,
     doctor_site,
     doctor_slurm,
+    doctor_table,
 )
 from slurm_ltgf.service.doctor_facts import Facts, Finding, LedgerFacts, gather
 
@@ -41,7 +42,7 @@ CHECKS: tuple[Check, ...] = (
     doctor_priority.priority_type,
     doctor_priority.priority_flags,
     doctor_priority.weights,
-    doctor_priority.site_factor_plugin,
+    doctor_table.site_factor_plugin,
     doctor_priority.queue_depth,
     doctor_gpus.billing,
     doctor_slurm.min_job_age,

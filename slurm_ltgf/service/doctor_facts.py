@@ -21,6 +21,7 @@ from slurm_ltgf.slurm.nodes import Capacity
 from slurm_ltgf.slurm.queue import Priorities, Queue
 from slurm_ltgf.slurm.site import Controller, Partition, Site
 from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.factor_table import FactorFile, PluginStatus
 from slurm_ltgf.store.ledger import Ledger
 
 #: Where a line to paste goes; a # begins a comment in slurm.conf, ltgf.toml and the shell alike.
@@ -67,7 +68,8 @@ class Facts:
 
     client: version of Slurm's commands on PATH. clock_ahead_s: slurmctld's clock minus ours.
     admin_level: "" if slurmdbd does not know the user. billing: partition -> TRESBillingWeights.
-    conf_plugin: PrioritySiteFactorPlugin in slurm.conf, "" if unset.
+    conf_plugin, conf_table: PrioritySiteFactorPlugin and -Parameters in slurm.conf, "" if unset.
+    plugin: what our plugin in slurmctld last said beside site.factor_table.
     unread: fact -> why it is None.
     """
 
@@ -90,6 +92,8 @@ class Facts:
     client: tuple[int, ...] | None = None
     clock_ahead_s: float | None = None
     conf_plugin: str | None = None
+    conf_table: str | None = None
+    plugin: PluginStatus | None = None
     unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -147,6 +151,7 @@ def gather(config: Config, *, ledger: Path, config_error: str = "") -> Facts:
     else:
         accounts = asked.ask("accounts", lambda: tuple(associations.accounts(cluster)))
         level = asked.ask("admin_level", lambda: probe.admin_level(user))
+    table = config.site.factor_table
     conf = probe.conf_file(found.get("SLURM_CONF"))
     asked.unread["conf_plugin"] = f"{conf} cannot be read here"
     return Facts(
@@ -169,6 +174,8 @@ def gather(config: Config, *, ledger: Path, config_error: str = "") -> Facts:
         client=asked.ask("client", probe.client_version),
         clock_ahead_s=asked.ask("clock_ahead_s", _clock_ahead_s),
         conf_plugin=probe.conf_value(conf, "PrioritySiteFactorPlugin"),
+        conf_table=probe.conf_value(conf, "PrioritySiteFactorParameters"),
+        plugin=FactorFile(Path(table)).status() if table else None,
         unread=asked.unread,
     )
 

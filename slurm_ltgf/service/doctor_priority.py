@@ -122,31 +122,6 @@ def _shown(name: str) -> str:
     return f"PriorityWeight{_NAMES.get(name, name.capitalize())}"
 
 
-def site_factor_plugin(facts: Facts) -> Finding:
-    """A loaded plugin sets SiteFactor anew at each PriorityCalcPeriod."""
-    shown = facts.site.get("PrioritySiteFactorPlugin") or facts.conf_plugin
-    if shown is None:
-        return Finding(
-            "note",
-            "site-factor-plugin",
-            "not checked: Slurm does not tell whether one is loaded, and"
-            f" {facts.unread.get('conf_plugin', 'slurm.conf cannot be read here')}",
-        )
-    if shown in ("", "site_factor/none"):
-        return Finding("ok", "site-factor-plugin", "none: what scontrol writes stays")
-    period = facts.site.get("PriorityCalcPeriod", "00:05:00")
-    if shown == "site_factor/ltgf":
-        return Finding(
-            "note", "site-factor-plugin", f"{shown} sets SiteFactors from its table every {period}"
-        )
-    return Finding(
-        "fix",
-        "site-factor-plugin",
-        f"{shown} overwrites our SiteFactors every {period} (PriorityCalcPeriod)",
-        f"PrioritySiteFactorPlugin=site_factor/none  # {RESTART}",
-    )
-
-
 def queue_depth(facts: Facts) -> Finding:
     """Places beyond what Slurm's scheduler tries are ordered for nothing."""
     options = facts.site.options("SchedulerParameters")

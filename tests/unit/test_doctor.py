@@ -20,6 +20,7 @@ from slurm_ltgf.slurm.nodes import Capacity, Node
 from slurm_ltgf.slurm.queue import Priorities, Queue, QueueJob
 from slurm_ltgf.slurm.site import Controller, Partition, Site
 from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.factor_table import PluginStatus
 from slurm_ltgf.store.ledger import Ledger
 
 NOW = 1_800_000_000
@@ -90,6 +91,12 @@ def nodes(*found: Node) -> Capacity:
     return Capacity(found)
 
 
+def said(*, state: str = "ok", age_s: int = 3) -> PluginStatus:
+    """What the plugin wrote so long ago of a table of 3 s."""
+    return PluginStatus(9, NOW - age_s, state, (NOW - 3) * 10**9)
+
+
+TABLE = toml("site", factor_table="/run/ltgf/factors")
 GPU_TRES = SETTINGS["AccountingStorageTRES"]
 CLOSED = ledger(unreadable="/l/ledger.db: Permission denied", closed=True, holder=None)
 MIXED = nodes(H200, T4)
@@ -439,7 +446,62 @@ CASES = [
         "site_factor/lab overwrites our SiteFactors every 00:05:00",
         "PrioritySiteFactorPlugin=site_factor/none",
     ),
-    ("site-factor-plugin", {"conf_plugin": "site_factor/ltgf"}, "note", "from its table", ""),
+    (
+        "site-factor-plugin",
+        {"conf_plugin": "site_factor/none", "config": TABLE},
+        "note",
+        "no plugin for /run/ltgf/factors: SiteFactors go by scontrol",
+        "PrioritySiteFactorPlugin=site_factor/ltgf",
+    ),
+    (
+        "site-factor-plugin",
+        {"conf_plugin": "site_factor/ltgf"},
+        "fix",
+        "reads /run/ltgf/factors, and we write none",
+        'factor_table = "/run/ltgf/factors"',
+    ),
+    (
+        "site-factor-plugin",
+        {"conf_plugin": "site_factor/ltgf", "conf_table": "/other", "config": TABLE},
+        "fix",
+        "reads /other, and we write /run/ltgf/factors",
+        'factor_table = "/other"',
+    ),
+    (
+        "site-factor-plugin",
+        {"conf_plugin": "site_factor/ltgf", "config": TABLE},
+        "fix",
+        "no slurmctld writes /run/ltgf/factors.status: SiteFactors go by scontrol",
+        "systemctl restart slurmctld",
+    ),
+    (
+        "site-factor-plugin",
+        {"config": TABLE, "plugin": said(), "site": conf(PriorityCalcPeriod="00:01:00")},
+        "ok",
+        "SiteFactors go by the table /run/ltgf/factors, 3 s old",
+        "",
+    ),
+    (
+        "site-factor-plugin",
+        {"config": TABLE, "plugin": said(), "site": conf(PriorityCalcPeriod="00:05:00")},
+        "fix",
+        "only every 00:05:00",
+        "PriorityCalcPeriod=1  # ",
+    ),
+    (
+        "site-factor-plugin",
+        {"config": TABLE, "plugin": said(state="is not there")},
+        "fix",
+        "gives every job 0: /run/ltgf/factors is not there",
+        "systemctl start ltgf",
+    ),
+    (
+        "site-factor-plugin",
+        {"config": TABLE, "plugin": said(age_s=60), "conf_plugin": "site_factor/ltgf"},
+        "fix",
+        "no slurmctld writes",
+        "systemctl restart slurmctld",
+    ),
     (
         "site-factor-plugin",
         {"conf_plugin": None, "unread": {"conf_plugin": "/e/slurm.conf cannot be read here"}},
