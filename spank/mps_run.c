@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,10 +61,15 @@ static void reset_signals(void)
 	(void) sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Only async-signal-safe calls from here to execve. */
+/*
+ * Only async-signal-safe calls from here to execve. Who is killed between fork and the end of the
+ * program takes it along: else it could start a daemon that nobody looks for any more.
+ */
 __attribute__((noreturn))
 static void be_program(const struct ltgf_run *run, const gid_t *groups, int n, int in, int out)
 {
+	pid_t parent = getppid();
+
 	(void) setsid();
 	reset_signals();
 	/* Both are moved above 2 first, so that neither is closed by the other's dup2. */
@@ -77,6 +83,8 @@ static void be_program(const struct ltgf_run *run, const gid_t *groups, int n, i
 	     setresuid(run->uid, run->uid, run->uid) < 0))
 		_exit(EXIT_NO_USER);
 	if (getuid() != run->uid || geteuid() != run->uid)
+		_exit(EXIT_NO_USER);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
 		_exit(EXIT_NO_USER);
 	(void) execve(run->argv[0], run->argv, run->envp);
 	_exit(EXIT_NO_EXEC);
