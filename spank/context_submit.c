@@ -52,11 +52,12 @@ static void take_environment(struct ltgf_given *given, bool in_job)
 /* A step cannot have what its job's prolog did not start. */
 static void check_step(const struct ltgf_shim *shim, const struct ltgf_wish *wish)
 {
+	const struct ltgf_given *site = &shim->arguments.site;
 	const char *job = getenv(LTGF_CONTROL "LTGF_MPS");
 
-	if (spank_context() != S_CTX_LOCAL || !wish->mps || (job && strcmp(job, "off")))
-		return;
-	if (shim->given.from[LTGF_MPS] != LTGF_FROM_SITE)
+	if (!job && site->from[LTGF_MPS])
+		job = site->text[LTGF_MPS];
+	if (spank_context() == S_CTX_LOCAL && wish->mps && (!job || !strcmp(job, "off")))
 		refuse("this job was started without --mps, and a step cannot start it: give --mps to "
 		       "sbatch or salloc");
 }
@@ -113,10 +114,9 @@ void ltgf_submit(spank_t spank, struct ltgf_shim *shim)
 		settle_folder(given);
 	for (int i = 0; i < LTGF_OPTIONS; i++) {
 		bool is_switch = i == LTGF_MPS || i == LTGF_CKPT;
-		bool said = given->from[i] > LTGF_FROM_SITE;
 
-		if (given->from[i] && (ltgf_option_counts(&wish, (enum ltgf_option)i) ||
-				       (is_switch && said)))
+		if (given->from[i] > LTGF_FROM_SITE &&	/* the nodes know the site's defaults */
+		    (is_switch || ltgf_option_counts(&wish, (enum ltgf_option)i)))
 			publish(spank, (enum ltgf_option)i, given->text[i]);
 	}
 }

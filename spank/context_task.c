@@ -69,11 +69,21 @@ static int read_task(spank_t spank, struct ltgf_shim *shim, struct ltgf_task *ta
 		return -1;
 	read_optional(spank, S_JOB_NODEID, &task->node);
 	read_optional(spank, S_JOB_LOCAL_TASK_COUNT, &task->local_tasks);
-	read_optional(spank, S_SLURM_RESTART_COUNT, &task->restart);
 	read_optional(spank, S_JOB_ARRAY_ID, &task->array_id);
 	read_optional(spank, S_JOB_ARRAY_TASK_ID, &task->array_task);
 	task->is_batch = task->step_id == STEP_BATCH || task->step_id == STEP_INTERACTIVE;
 	return 0;
+}
+
+/* Slurm 22.05 has no item for it in a batch script. */
+static void read_restart(struct ltgf_task *task)
+{
+	const char *told = ltgf_task_env(task, "SLURM_RESTART_COUNT");
+	uint64_t count;
+
+	read_optional(task->spank, S_SLURM_RESTART_COUNT, &task->restart);
+	if (told && !ltgf_read_number(told, 1, UINT32_MAX, &count))
+		task->restart = (uint32_t)count;
 }
 
 static void read_node_name(struct ltgf_task *task)
@@ -168,6 +178,7 @@ void ltgf_task_begins(spank_t spank, struct ltgf_shim *shim)
 		return;
 	}
 	read_node_name(&task);
+	read_restart(&task);
 	if (shim->error[0])
 		fail(&task, shim->error);
 	if (shim->arguments.error[0])
