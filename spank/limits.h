@@ -24,7 +24,8 @@ int ltgf_limit_threads(uint64_t part, uint64_t whole, int *pct);
  */
 int ltgf_limit_divide(uint64_t mib, unsigned int clients, uint64_t *each);
 
-/* Tasks that share one device when `tasks` are dealt round-robin to `devices`: the largest number, >= 1. */
+/* Tasks that share one device when `tasks` are dealt round-robin to `devices`: the largest number,
+ * >= 1. */
 unsigned int ltgf_limit_clients(unsigned int tasks, unsigned int devices);
 
 /* OUT mib: of "512M", "4G", "1T", "1048576K"; K M G T and KiB.. or KB.. all mean powers of 1024. */
@@ -37,8 +38,8 @@ int ltgf_limit_text(const uint64_t *mib, size_t n, char *text, size_t text_len);
 int ltgf_limit_read(const char *text, uint64_t *mib, size_t max, size_t *n);
 
 /*
- * Is `answer`, what the daemon says to get_default_device_pinned_mem_limit, the limit of mib MiB? It
- * rounds down to its largest unit: "9G" for 9830M; and says nothing when no limit is set.
+ * Is `answer`, what the daemon says to get_default_device_pinned_mem_limit, the limit of mib MiB?
+ * It rounds down to its largest unit: "9G" for 9830M; and says nothing when no limit is set.
  */
 bool ltgf_limit_is_answer(const char *answer, uint64_t mib);
 

@@ -1,6 +1,6 @@
 /*
- * ltgf_mps.c - the command ltgf-mps: start, look at and end the MPS of jobs on this node, by hand or
- * from Prolog and Epilog scripts; the same functions as the plugin's.
+ * ltgf_mps.c - the command ltgf-mps: start, look at and end the MPS of jobs on this node, by hand
+ * or from Prolog and Epilog scripts; the same functions as the plugin's.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -23,13 +23,13 @@ static const char usage[] =
 "Usage: ltgf-mps COMMAND [OPTION]...\n"
 "The CUDA MPS daemons of Slurm jobs on this node.\n"
 "\n"
-"  start --job=ID --uid=UID --devices=LIST   start the job's daemons and wait until they are ready\n"
-"  check --job=ID                            are they ready and alive?\n"
-"  env --job=ID                              what a task's environment must hold\n"
-"  stop --job=ID                             end them and remove all of theirs\n"
-"  reap [--alive=ID,..] [--min-age=S]        stop all jobs but these, e.g.\n"
-"                                            --alive=$(squeue -h -w $(hostname -s) -o %A | paste -sd,)\n"
-"  list                                      a line a daemon\n"
+"  start --job=ID --uid=UID --devices=LIST  start the job's daemons, wait until they are ready\n"
+"  check --job=ID                           are they ready and alive?\n"
+"  env --job=ID                             what a task's environment must hold\n"
+"  stop --job=ID                            end them and remove all of theirs\n"
+"  reap [--alive=ID,..] [--min-age=S]       stop all jobs but these, e.g.\n"
+"                              --alive=$(squeue -h -w $(hostname -s) -o %A | paste -sd,)\n"
+"  list                                     a line a daemon\n"
 "\n"
 "  --rundir=DIR      run directory (/run/ltgf)\n"
 "  --devices=LIST    start: 2,3 or MIG-uuid,..; env: the task's own among the job's\n"
@@ -38,8 +38,7 @@ static const char usage[] =
 "  --mode=job|gpu    a daemon for the job, or one a GPU shared by the user's jobs\n"
 "  --control=PATH    nvidia-cuda-mps-control (/usr/bin/nvidia-cuda-mps-control)\n"
 "  --smi=PATH        nvidia-smi (/usr/bin/nvidia-smi);  --exclusive   EXCLUSIVE_PROCESS meanwhile\n"
-"  --timeout=S       of a start (10)\n"
-"  --local-id=N --local-tasks=N              env: which task of how many on this node\n"
+"  --timeout=S       of a start (10);  --local-id=N --local-tasks=N   env: which task of how many\n"
 "\n"
 "Exit status: 0 done, 1 failed (one line on standard error), 2 wrong use.\n";
 
@@ -51,30 +50,27 @@ struct words {
 	bool has_job, has_uid;
 };
 
-static int read_number(const char *text, unsigned long most, unsigned long *number)
+static int read_number(const char *text, unsigned long *number)
 {
 	char *end;
 
 	errno = 0;
 	*number = strtoul(text, &end, 10);
-	return errno || end == text || *end || *text == '-' || *number > most ? -1 : 0;
+	return errno || end == text || *end || *text == '-' || *number > UINT32_MAX ? -1 : 0;
 }
 
-enum word { JOB = 1, UID, LOCAL_ID, LOCAL_TASKS, THREADS, TIMEOUT, MIN_AGE, NUMBERS, RUNDIR, DEVICES,
-	    MEM, MODE, CONTROL, SMI, EXCLUSIVE, ALIVE, HELP };
+enum word { JOB = 1, UID, LOCAL_ID, LOCAL_TASKS, THREADS, TIMEOUT, MIN_AGE, NUMBERS,
+	    RUNDIR, DEVICES, MEM, MODE, CONTROL, SMI, EXCLUSIVE, ALIVE, HELP };
 
 static const struct option options[] = {
-	{ "job", required_argument, NULL, JOB }, { "uid", required_argument, NULL, UID },
-	{ "local-id", required_argument, NULL, LOCAL_ID },
-	{ "local-tasks", required_argument, NULL, LOCAL_TASKS },
-	{ "threads", required_argument, NULL, THREADS },
-	{ "timeout", required_argument, NULL, TIMEOUT },
-	{ "min-age", required_argument, NULL, MIN_AGE }, { "rundir", required_argument, NULL, RUNDIR },
-	{ "devices", required_argument, NULL, DEVICES }, { "mem", required_argument, NULL, MEM },
-	{ "mode", required_argument, NULL, MODE }, { "control", required_argument, NULL, CONTROL },
-	{ "smi", required_argument, NULL, SMI }, { "exclusive", no_argument, NULL, EXCLUSIVE },
-	{ "alive", required_argument, NULL, ALIVE }, { "help", no_argument, NULL, HELP },
-	{ NULL, 0, NULL, 0 },
+#define WITH(name, word) { name, required_argument, NULL, word }
+	WITH("job", JOB), WITH("uid", UID), WITH("local-id", LOCAL_ID),
+	WITH("local-tasks", LOCAL_TASKS), WITH("threads", THREADS), WITH("timeout", TIMEOUT),
+	WITH("min-age", MIN_AGE), WITH("rundir", RUNDIR), WITH("devices", DEVICES),
+	WITH("mem", MEM), WITH("mode", MODE), WITH("control", CONTROL), WITH("smi", SMI),
+	WITH("alive", ALIVE), { "exclusive", no_argument, NULL, EXCLUSIVE },
+	{ "help", no_argument, NULL, HELP }, { NULL, 0, NULL, 0 },
+#undef WITH
 };
 
 static void take_number(struct words *words, int word, unsigned long number)
@@ -137,24 +133,25 @@ static int take_text(struct words *words, int word, const char *text)
 	return 0;
 }
 
+static int say_bad(const char *name, const char *value)
+{
+	(void) fprintf(stderr, "ltgf-mps: --%s=%s: not a value for it\n", name, value);
+	return -1;
+}
+
 static int read_words(int argc, char **argv, struct words *words)
 {
 	unsigned long number;
 	int word, index = 0;
 
 	while ((word = getopt_long(argc, argv, "", options, &index)) != -1) {
-		if (word == HELP) {
-			(void) fputs(usage, stdout);
-			exit(0);
-		}
+		if (word == HELP)
+			exit(fputs(usage, stdout) < 0);
 		if (word == '?')
 			return -1;
-		if (word < NUMBERS ? read_number(optarg, UINT32_MAX, &number) < 0 :
-				     take_text(words, word, optarg) < 0) {
-			(void) fprintf(stderr, "ltgf-mps: --%s=%s: not a value for it\n",
-				       options[index].name, optarg);
-			return -1;
-		}
+		if (word < NUMBERS ? read_number(optarg, &number) :
+				     take_text(words, word, optarg))
+			return say_bad(options[index].name, optarg);
 		if (word < NUMBERS)
 			take_number(words, word, number);
 	}
@@ -190,8 +187,8 @@ static int env(struct words *words)
 	struct ltgf_mps_env env;
 	char why[512];
 	const struct { const char *name, *value; } lines[] = {
-		{ "CUDA_MPS_PIPE_DIRECTORY", env.pipe_dir }, { "CUDA_MPS_LOG_DIRECTORY", env.log_dir },
-		{ "CUDA_VISIBLE_DEVICES", env.visible },
+		{ "CUDA_MPS_PIPE_DIRECTORY", env.pipe_dir },
+		{ "CUDA_MPS_LOG_DIRECTORY", env.log_dir }, { "CUDA_VISIBLE_DEVICES", env.visible },
 		{ "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", env.mem_limit },
 		{ "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", env.threads },
 	};
@@ -251,7 +248,8 @@ static void list_job(int rundir_fd, const char *name)
 		return;
 	for (unsigned int n = 0; ltgf_mps_state_of(rundir_fd, job_fd, n, &state, NULL) == 0; n++)
 		(void) printf("%-10s %3u %8u %8d %-5s %-20s %s\n", name, n, state.uid,
-			      (int) state.daemon.pid, ltgf_mps_state_is_alive(&state) ? "alive" : "dead",
+			      (int) state.daemon.pid,
+			      ltgf_mps_state_is_alive(&state) ? "alive" : "dead",
 			      state.mem_limit[0] ? state.mem_limit : "-", state.devices);
 	(void) close(job_fd);
 }
@@ -263,8 +261,7 @@ static int list(struct words *words)
 	char why[512];
 	int fd;
 
-	(void) printf("%-10s %3s %8s %8s %-5s %-20s %s\n", "JOBID", "N", "UID", "PID", "STATE", "LIMIT",
-		      "DEVICES");
+	(void) puts("JOBID        N      UID      PID STATE LIMIT                DEVICES");
 	if (ltgf_mps_rundir(words->job.rundir, false, &fd, why, sizeof(why)) < 0)
 		return errno == ENOENT ? 0 : answer(-1, why);
 	if (ltgf_names_read(fd, &names) == 0) {
@@ -280,24 +277,24 @@ static int list(struct words *words)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; int (*run)(struct words *); bool job, uid; } commands[] = {
+	static const struct {
+		const char *name;
+		int (*run)(struct words *words);
+		bool job, uid;	/* are needed */
+	} commands[] = {
 		{ "start", start, true, true }, { "check", check, true, false },
 		{ "env", env, true, false }, { "stop", stop, true, false },
 		{ "reap", reap, false, false }, { "list", list, false, false },
 	};
 	struct words words = { .job = { .rundir = "/run/ltgf", .smi = "/usr/bin/nvidia-smi",
 					.control = "/usr/bin/nvidia-cuda-mps-control" } };
+	bool is_read = read_words(argc, argv, &words) == 0 && optind + 1 == argc;
 
-	if (read_words(argc, argv, &words) < 0 || optind + 1 != argc)
-		goto wrong;
-	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-		if (strcmp(argv[optind], commands[i].name))
-			continue;
-		if ((commands[i].job && !words.has_job) || (commands[i].uid && !words.has_uid))
-			goto wrong;
-		return commands[i].run(&words);
+	for (size_t i = 0; is_read && i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (!strcmp(argv[optind], commands[i].name) &&
+		    (words.has_job || !commands[i].job) && (words.has_uid || !commands[i].uid))
+			return commands[i].run(&words);
 	}
-wrong:
 	(void) fputs(usage, stderr);
 	return 2;
 }

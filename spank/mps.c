@@ -45,8 +45,8 @@ static int read_devices(struct start *start, char *why, size_t why_len)
 	int rc = snprintf(list, sizeof(list), "%s", or_empty(start->job->devices));
 
 	if (rc <= 0 || (size_t) rc >= sizeof(list))
-		return ltgf_why(why, why_len, "job %" PRIu32 " has no GPU on this node: --mps needs "
-				"one, ask for it with --gres or --gpus", start->job->job_id);
+		return ltgf_why(why, why_len, "job %" PRIu32 " has no GPU on this node: --mps "
+				"needs one, ask for it with --gres or --gpus", start->job->job_id);
 	while ((item = strsep(&rest, ","))) {
 		size_t ok = strspn(item, "0123456789");
 		bool is_mig = !strncmp(item, "MIG-", 4);
@@ -54,14 +54,14 @@ static int read_devices(struct start *start, char *why, size_t why_len)
 		if (is_mig || !strncmp(item, "GPU-", 4))
 			ok = strspn(item, "0123456789abcdefABCDEFGIMPU-/");
 		if (!*item || item[ok] || ok >= sizeof(start->devices[0]) || n >= LTGF_MPS_DEVICES)
-			return ltgf_why(why, why_len, "devices \"%s\": \"%s\" is no GPU index or name",
-					start->job->devices, item);
+			return ltgf_why(why, why_len, "devices \"%s\": \"%s\" is no GPU index or "
+					"name", start->job->devices, item);
 		mig += is_mig;
 		memcpy(start->devices[n++], item, ok + 1);
 	}
 	if (mig && mig != n)
-		return ltgf_why(why, why_len, "devices \"%s\": MIG devices and whole GPUs in one job "
-				"cannot share MPS", start->job->devices);
+		return ltgf_why(why, why_len, "devices \"%s\": MIG devices and whole GPUs in one "
+				"job cannot share MPS", start->job->devices);
 	start->n_devices = n;
 	start->is_split = mig || start->job->mode == LTGF_MPS_GPU;
 	if (start->job->exclusive && (mig || start->job->mode == LTGF_MPS_GPU))
@@ -69,24 +69,31 @@ static int read_devices(struct start *start, char *why, size_t why_len)
 	return 0;
 }
 
+/* OUT mib: of a list with a size for each of the devices. */
+static int read_list(const struct start *start, const char *text, uint64_t *mib, char *why,
+		     size_t why_len)
+{
+	size_t n;
+
+	if (ltgf_limit_read(text, mib, LTGF_MPS_DEVICES, &n) == 0 && n == start->n_devices)
+		return 0;
+	return ltgf_why(why, why_len, "memory \"%s\": not one 0=…M,1=…M for each of %zu devices",
+			text, start->n_devices);
+}
+
 static int read_limits(struct start *start, char *why, size_t why_len)
 {
 	const struct ltgf_mps_job *job = start->job;
 	uint64_t total[LTGF_MPS_DEVICES];
-	size_t n;
 
 	start->has_limit = or_empty(job->mem_limit)[0];
-	if (start->has_limit && (ltgf_limit_read(job->mem_limit, start->mib, LTGF_MPS_DEVICES, &n) < 0
-				 || n != start->n_devices))
-		return ltgf_why(why, why_len, "memory limit \"%s\": not one 0=…M,1=…M for each of %zu "
-				"devices", job->mem_limit, start->n_devices);
+	if (start->has_limit && read_list(start, job->mem_limit, start->mib, why, why_len) < 0)
+		return -1;
 	if (or_empty(job->mem_total)[0] &&
-	    (ltgf_limit_read(job->mem_total, total, LTGF_MPS_DEVICES, &n) < 0 ||
-	     n != start->n_devices))
-		return ltgf_why(why, why_len, "memory \"%s\": not one 0=…M,1=…M for each of %zu devices",
-				job->mem_total, start->n_devices);
+	    read_list(start, job->mem_total, total, why, why_len) < 0)
+		return -1;
 	if (job->threads < 0 || job->threads > 100)
-		return ltgf_why(why, why_len, "%d%% of the threads: not within 1..100", job->threads);
+		return ltgf_why(why, why_len, "%d%% of threads: not within 1..100", job->threads);
 	return 0;
 }
 
@@ -138,7 +145,10 @@ static int start_own(const struct start *start, const char *name, int dir_fd,
 	(void) snprintf(place, sizeof(place), "%" PRIu32 "/%s", start->job->job_id, name);
 	if (ltgf_mps_make_dirs(state, start->job->rundir, place, dir_fd, why, why_len) < 0)
 		return -1;
-	return ltgf_mps_daemon_start(state, start->job->user, dir_fd, start->until_ms, why, why_len);
+	if (ltgf_mps_daemon_start(state, start->job->user, dir_fd, start->until_ms, why,
+				  why_len) < 0)
+		return -1;
+	return write_state(dir_fd, state, why, why_len);
 }
 
 /* Start the daemon of an entered group, after what a dead one left is cleared. */
@@ -166,8 +176,8 @@ static int start_group(const struct start *start, int group_fd, const struct ltg
 }
 
 /* Join the user's daemon of one device; the first job starts it. */
-static int join_group(const struct start *start, int dir_fd, struct ltgf_mps_state *state, char *why,
-		      size_t why_len)
+static int join_group(const struct start *start, int dir_fd, struct ltgf_mps_state *state,
+		      char *why, size_t why_len)
 {
 	struct ltgf_mps_place place;
 	char name[16];
@@ -189,10 +199,8 @@ static int join_group(const struct start *start, int dir_fd, struct ltgf_mps_sta
 		rc = ltgf_tree_write(jobs_fd, name, "");
 		(void) close(jobs_fd);
 	}
-	if (rc < 0)
-		ltgf_why(why, why_len, "%s/jobs: %s", state->group, strerror(errno));
-	else
-		rc = start_group(start, place.dir, state, why, why_len);
+	rc = rc < 0 ? ltgf_why(why, why_len, "%s/jobs: %s", state->group, strerror(errno)) :
+	     start_group(start, place.dir, state, why, why_len);
 	ltgf_mps_leave(&place);
 	return rc;
 }
@@ -201,19 +209,15 @@ static int start_one(const struct start *start, size_t i, char *why, size_t why_
 {
 	struct ltgf_mps_state state;
 	char name[16];
-	int fd, rc;
+	int fd, rc = describe(start, i, &state, why, why_len);
 
-	if (describe(start, i, &state, why, why_len) < 0)
+	if (rc < 0)
 		return -1;
 	ltgf_mps_state_name((unsigned int) i, name);
 	if (ltgf_tree_own(start->job_fd, name, 0711, &fd) < 0)
 		return ltgf_why(why, why_len, "%s cannot be made: %s", name, strerror(errno));
-	if (start->job->mode == LTGF_MPS_GPU)
-		rc = join_group(start, fd, &state, why, why_len);
-	else
-		rc = start_own(start, name, fd, &state, why, why_len);
-	if (rc == 0 && start->job->mode != LTGF_MPS_GPU)
-		rc = write_state(fd, &state, why, why_len);
+	rc = start->job->mode == LTGF_MPS_GPU ? join_group(start, fd, &state, why, why_len) :
+	     start_own(start, name, fd, &state, why, why_len);
 	(void) close(fd);
 	return rc;
 }
@@ -242,8 +246,8 @@ static bool is_started(const struct start *start)
 /* With the job's directory entered. */
 static int start_all(struct start *start, char *why, size_t why_len)
 {
-	size_t n;
 	char left[256];
+	size_t n;
 
 	if (read_devices(start, why, why_len) < 0 || read_limits(start, why, why_len) < 0)
 		return -1;

@@ -37,7 +37,7 @@ struct ltgf_mps_job {
 	enum ltgf_mps_mode mode;
 	const char *mem_limit;	/* "" or "0=9830M,1=9830M": for each client, by place in `devices`;
 				 * what ltgf_limit_text() of limits.h makes, nothing else */
-	const char *mem_total;	/* "" or "0=81920M,..", one a device: kept for the tasks' percentages */
+	const char *mem_total;	/* "" or "0=81920M,..", one a device: kept for the tasks */
 	int threads;		/* 1..100, or 0: none */
 	const char *control;	/* absolute path of nvidia-cuda-mps-control */
 	const char *smi;	/* absolute path of nvidia-smi; needed with `exclusive` only */
@@ -48,10 +48,11 @@ struct ltgf_mps_job {
 /* What a task asks. All zero is a good question: everything as the job has it. */
 struct ltgf_mps_task {
 	unsigned int local_id;		/* SLURM_LOCALID */
-	unsigned int local_tasks;	/* tasks of the step on this node; 0: unknown, or the batch step */
-	const char *devices;		/* the step's or task's own among the job's, in the same words
-					 * (SLURM_STEP_GPUS); NULL or "": all of the job's */
-	const char *mem_limit;		/* instead of the job's, by place among the job's devices; NULL: the job's */
+	unsigned int local_tasks;	/* of the step on this node; 0: unknown, or batch step */
+	const char *devices;		/* the step's or task's own among the job's, in the same
+					 * words (SLURM_STEP_GPUS); NULL or "": all of the job's */
+	const char *mem_limit;		/* instead of the job's, by place among the job's devices;
+					 * NULL: the job's */
 	int threads;			/* instead of the job's; 0: the job's */
 };
 
@@ -59,8 +60,8 @@ struct ltgf_mps_task {
 struct ltgf_mps_env {
 	char pipe_dir[LTGF_MPS_PATH];	/* CUDA_MPS_PIPE_DIRECTORY; a container must bind it */
 	char log_dir[LTGF_MPS_PATH];	/* CUDA_MPS_LOG_DIRECTORY */
-	char visible[LTGF_MPS_LIST];	/* CUDA_VISIBLE_DEVICES as a client of this daemon must say it */
-	char mem_limit[LTGF_MPS_LIST];	/* CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, by place in `visible` */
+	char visible[LTGF_MPS_LIST];	/* CUDA_VISIBLE_DEVICES as this daemon's clients say it */
+	char mem_limit[LTGF_MPS_LIST];	/* CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, by place in visible */
 	char threads[8];		/* CUDA_MPS_ACTIVE_THREAD_PERCENTAGE */
 	char mem_total[LTGF_MPS_LIST];	/* not for the environment: memory of the visible devices */
 };

@@ -117,7 +117,7 @@ static int wait_ready(struct ltgf_mps_state *state, const char *user, int64_t un
 				sizeof(last)) == 0)
 				return 0;
 			if (!ltgf_process_is_alive(&state->daemon))
-				return ltgf_why(why, why_len, "the MPS daemon died at its start (%s)",
+				return ltgf_why(why, why_len, "the MPS daemon died at once (%s)",
 						last);
 		}
 		if (ltgf_now_ms() >= until_ms)
@@ -140,7 +140,7 @@ static int limit_memory(const struct ltgf_mps_state *state, const char *user, in
 	size_t n;
 
 	if (ltgf_limit_read(state->mem_limit, mib, LTGF_MPS_DEVICES, &n) < 0)
-		return ltgf_why(why, why_len, "\"%s\" is no memory limit of ours", state->mem_limit);
+		return ltgf_why(why, why_len, "\"%s\" is no memory limit", state->mem_limit);
 	for (size_t i = 0; i < n; i++)
 		most = mib[i] > most ? mib[i] : most;
 	for (size_t i = 0; i < n; i++) {
@@ -152,8 +152,8 @@ static int limit_memory(const struct ltgf_mps_state *state, const char *user, in
 		if (ask(state, user, line, until_ms, answer, why, why_len) < 0)
 			return -1;
 		if (!ltgf_limit_is_answer(answer, most))
-			return ltgf_why(why, why_len, "the MPS daemon did not take the memory limit "
-					"%zu=%" PRIu64 "M: it says \"%s\"", i, most, answer);
+			return ltgf_why(why, why_len, "the MPS daemon did not take the memory "
+					"limit %zu=%" PRIu64 "M: it says \"%s\"", i, most, answer);
 	}
 	return 0;
 }
@@ -189,7 +189,7 @@ static int start_mps2(struct ltgf_mps_state *state, const char *user, int dir_fd
 	if (rc < 0 || wait_ready(state, user, until_ms, why, why_len) < 0)
 		return -1;
 	if (ltgf_mps_state_write(dir_fd, state) < 0)
-		return ltgf_why(why, why_len, "cannot write the daemon's state: %s", strerror(errno));
+		return ltgf_why(why, why_len, "cannot write the state: %s", strerror(errno));
 	if (state->mem_limit[0] && limit_memory(state, user, until_ms, why, why_len) < 0)
 		return -1;
 	if (state->threads && limit_threads(state, user, until_ms, why, why_len) < 0)
@@ -228,7 +228,7 @@ int ltgf_mps_daemon_start(struct ltgf_mps_state *state, const char *user, int di
 		return -1;
 	if (ltgf_boot_id(state->boot_id, sizeof(state->boot_id)) < 0 ||
 	    ltgf_mps_state_write(dir_fd, state) < 0)
-		return ltgf_why(why, why_len, "cannot write the daemon's state: %s", strerror(errno));
+		return ltgf_why(why, why_len, "cannot write the state: %s", strerror(errno));
 	if (state->exclusive && ltgf_mps_compute_mode(state, true, why, why_len) < 0)
 		return -1;
 	return backend->start(state, user, dir_fd, until_ms, why, why_len);
@@ -280,7 +280,7 @@ int ltgf_mps_daemon_stop(const struct ltgf_mps_state *state, char *why, size_t w
 		left = wait_gone(state, SIGNAL_MS);
 	}
 	if (left)
-		return ltgf_why(why, why_len, "%d process(es) of uid %u with %s would not end", left,
+		return ltgf_why(why, why_len, "%d process(es) of uid %u with %s do not end", left,
 				state->uid, state->pipe_dir);
 	if (state->exclusive)
 		return ltgf_mps_compute_mode(state, false, why, why_len);

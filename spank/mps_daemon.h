@@ -24,16 +24,16 @@ struct ltgf_mps_backend {
 };
 
 /*
- * Start the daemon that `state` describes; its pipe and log directories (p and l in dir_fd, or where
- * state->pipe_dir says) are there. The state file is written before and after: whoever finds it can
- * stop what was started. RET 0; -1 with `why`, the daemon may run then: stop it.
+ * Start the daemon that `state` describes; its pipe and log directories (p and l in dir_fd, or
+ * where state->pipe_dir says) are there. The state file is written before and after: whoever finds
+ * it can stop what was started. RET 0; -1 with `why`, the daemon may run then: stop it.
  */
 int ltgf_mps_daemon_start(struct ltgf_mps_state *state, const char *user, int dir_fd,
 			  int64_t until_ms, char *why, size_t why_len);
 
 /*
- * End the daemon, its servers and what else carries its pipe directory: quit, TERM, KILL; under 6 s.
- * RET 0: none of them is left.
+ * End the daemon, its servers and what else carries its pipe directory: quit, TERM, KILL; under 6
+ * s. RET 0: none of them is left.
  */
 int ltgf_mps_daemon_stop(const struct ltgf_mps_state *state, char *why, size_t why_len);
 

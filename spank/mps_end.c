@@ -77,7 +77,8 @@ int ltgf_mps_leave_group(int rundir_fd, const char *group, uint32_t job_id, char
 	int rc = 0, left;
 
 	if (ltgf_mps_enter(rundir_fd, group, false, LTGF_MPS_WAIT_MS, &place) < 0)
-		return errno == ENOENT ? 0 : ltgf_why(why, why_len, "%s: %s", group, strerror(errno));
+		return errno == ENOENT ? 0
+				       : ltgf_why(why, why_len, "%s: %s", group, strerror(errno));
 	left = strike(place.dir, job_id, NULL, NULL);
 	if (left < 0)
 		rc = ltgf_why(why, why_len, "%s/jobs: %s", group, strerror(errno));
@@ -103,14 +104,14 @@ static int end_one(int rundir_fd, int job_fd, const char *name, uint32_t job_id,
 		return ltgf_why(why, why_len, "job %" PRIu32 ": %s/state: %s", job_id, name,
 				strerror(errno));
 	if (rc == 0)
-		rc = state.group[0] ?
-		     ltgf_mps_leave_group(rundir_fd, state.group, job_id, why, why_len) :
-		     ltgf_mps_end(&state, why, why_len);
+		rc = state.group[0]
+			     ? ltgf_mps_leave_group(rundir_fd, state.group, job_id, why, why_len)
+			     : ltgf_mps_end(&state, why, why_len);
 	else
 		rc = 0;
 	if (rc == 0 && ltgf_tree_remove(job_fd, name) < 0)
-		rc = ltgf_why(why, why_len, "job %" PRIu32 ": %s cannot be removed: %s", job_id, name,
-			      strerror(errno));
+		rc = ltgf_why(why, why_len, "job %" PRIu32 ": %s cannot be removed: %s", job_id,
+			      name, strerror(errno));
 	return rc;
 }
 
@@ -145,12 +146,14 @@ int ltgf_mps_stop_in(int rundir_fd, uint32_t job_id, unsigned int wait_ms, bool 
 		if (errno == ENOENT || (errno == EWOULDBLOCK && !wait_ms))
 			return 0;
 		return ltgf_why(why, why_len, "job %" PRIu32 ": its MPS directory: %s", job_id,
-				errno == EWOULDBLOCK ? "somebody else works on it" : strerror(errno));
+				errno == EWOULDBLOCK ? "somebody else works on it"
+						     : strerror(errno));
 	}
 	rc = ltgf_mps_end_job(rundir_fd, place.dir, job_id, why, why_len);
 	if (rc == 0 && ltgf_mps_retire(rundir_fd, name) < 0)
-		rc = ltgf_why(why, why_len, "job %" PRIu32 ": its MPS directory cannot be removed: %s",
-			      job_id, strerror(errno));
+		rc = ltgf_why(why, why_len,
+			      "job %" PRIu32 ": its MPS directory cannot be removed: %s", job_id,
+			      strerror(errno));
 	ltgf_mps_leave(&place);
 	*gone = rc == 0;
 	return rc;

@@ -46,15 +46,22 @@ static int open_view(struct view *view, char *why, size_t why_len)
 		return 0;
 	if (view->rundir_fd >= 0)
 		(void) close(view->rundir_fd);
-	return ltgf_why(why, why_len, "the prolog hook did not run on %s for job %" PRIu32
-			" (no %s/%" PRIu32 "); restart slurmd there", node(), view->job_id,
-			view->rundir, view->job_id);
+	return ltgf_why(why, why_len,
+			"the prolog hook did not run on %s for job %" PRIu32 " (no %s/%" PRIu32
+			"); restart slurmd there",
+			node(), view->job_id, view->rundir, view->job_id);
 }
 
 static void close_view(struct view *view)
 {
 	(void) close(view->job_fd);
 	(void) close(view->rundir_fd);
+}
+
+static int say_unreadable(const struct view *view, char *why, size_t why_len)
+{
+	return ltgf_why(why, why_len, "the MPS state of job %" PRIu32 " on %s cannot be read: %s",
+			view->job_id, node(), strerror(errno));
 }
 
 /* Does every daemon of the job live? */
@@ -65,14 +72,15 @@ static int check_daemons(const struct view *view, char *why, size_t why_len)
 
 	for (n = 0; ltgf_mps_state_of(view->rundir_fd, view->job_fd, n, &state, NULL) == 0; n++) {
 		if (!ltgf_mps_state_is_alive(&state))
-			return ltgf_why(why, why_len, "the MPS daemon of job %" PRIu32 " on %s (pid %d, "
-					"GPU %s) has died: a task would run without it and without its "
-					"limits; see %s", view->job_id, node(), (int) state.daemon.pid,
-					state.devices, state.log_dir);
+			return ltgf_why(
+				why, why_len,
+				"the MPS daemon of job %" PRIu32 " on %s (pid %d, GPU %s) has died:"
+				" a task would run without it and without its limits; see %s",
+				view->job_id, node(), (int) state.daemon.pid, state.devices,
+				state.log_dir);
 	}
 	if (errno != ENOENT || !n)
-		return ltgf_why(why, why_len, "the MPS state of job %" PRIu32 " on %s cannot be read: "
-				"%s", view->job_id, node(), strerror(errno));
+		return say_unreadable(view, why, why_len);
 	return 0;
 }
 
@@ -85,11 +93,13 @@ int ltgf_mps_check(const char *rundir, uint32_t job_id, char *why, size_t why_le
 	if (open_view(&view, why, why_len) < 0)
 		return -1;
 	if (ltgf_tree_read(view.job_fd, "failed", line, sizeof(line)) == 0)
-		rc = ltgf_why(why, why_len, "MPS for job %" PRIu32 " could not be started on %s: %s",
-			      job_id, node(), line);
+		rc = ltgf_why(why, why_len,
+			      "MPS for job %" PRIu32 " could not be started on %s: %s", job_id,
+			      node(), line);
 	else if (ltgf_tree_read(view.job_fd, "ready", line, sizeof(line)) < 0)
-		rc = ltgf_why(why, why_len, "MPS for job %" PRIu32 " on %s is not ready: its start did "
-			      "not come to its end", job_id, node());
+		rc = ltgf_why(why, why_len,
+			      "MPS for job %" PRIu32 " on %s is not ready: its start has no end",
+			      job_id, node());
 	else
 		rc = check_daemons(&view, why, why_len);
 	close_view(&view);
@@ -115,8 +125,9 @@ static int read_all(const struct view *view, struct devices *all, char *why, siz
 	char *rest, *item;
 
 	all->n = 0;
-	for (all->daemons = 0; ltgf_mps_state_of(view->rundir_fd, view->job_fd, all->daemons, &state,
-						 NULL) == 0; all->daemons++) {
+	for (all->daemons = 0;
+	     ltgf_mps_state_of(view->rundir_fd, view->job_fd, all->daemons, &state, NULL) == 0;
+	     all->daemons++) {
 		unsigned int place = 0;
 
 		for (rest = state.devices; (item = strsep(&rest, ","));) {
@@ -131,14 +142,13 @@ static int read_all(const struct view *view, struct devices *all, char *why, siz
 		}
 	}
 	if (errno != ENOENT || !all->n)
-		return ltgf_why(why, why_len, "the MPS state of job %" PRIu32 " on %s cannot be read: "
-				"%s", view->job_id, node(), strerror(errno));
+		return say_unreadable(view, why, why_len);
 	return 0;
 }
 
 /* OUT own: places in `all` that the task names; all if it names none. */
-static int choose(const struct devices *all, const struct ltgf_mps_task *task, size_t *own, size_t *n,
-		  char *why, size_t why_len)
+static int choose(const struct devices *all, const struct ltgf_mps_task *task, size_t *own,
+		  size_t *n, char *why, size_t why_len)
 {
 	char list[LTGF_MPS_LIST], *rest = list, *item;
 	bool is_own[LTGF_MPS_DEVICES] = { false };
@@ -152,8 +162,8 @@ static int choose(const struct devices *all, const struct ltgf_mps_task *task, s
 		for (i = 0; i < all->n && strcmp(all->list[i].name, item); i++)
 			;
 		if (i == all->n)
-			return ltgf_why(why, why_len, "device \"%s\" of the task is none that the job's "
-					"MPS was started for", item);
+			return ltgf_why(why, why_len,
+					"device \"%s\" of the task is none of the job's", item);
 		is_own[i] = true;
 	}
 	*n = 0;
@@ -165,23 +175,25 @@ static int choose(const struct devices *all, const struct ltgf_mps_task *task, s
 }
 
 /* A client has one daemon: where each device has its own, the task gets one device. */
-static int narrow(const struct devices *all, const struct ltgf_mps_task *task, size_t *own, size_t *n,
-		  char *why, size_t why_len)
+static int narrow(const struct devices *all, const struct ltgf_mps_task *task, size_t *own,
+		  size_t *n, char *why, size_t why_len)
 {
 	if (all->daemons < 2 || *n < 2)
 		return 0;
 	if (task->local_tasks && task->local_tasks < *n)
-		return ltgf_why(why, why_len, "%u task(s) for %zu devices that each have an MPS daemon "
-				"of their own: one process can use one; start a task a device, or ask "
-				"for fewer devices", task->local_tasks, *n);
+		return ltgf_why(
+			why, why_len,
+			"%u task(s) for %zu devices that each have an MPS daemon of their own: one "
+			"process can use one; start a task a device, or ask for fewer devices",
+			task->local_tasks, *n);
 	own[0] = own[task->local_id % *n];
 	*n = 1;
 	return 0;
 }
 
 /*
- * OUT text: what `limits` says for the task's own devices, numbered as the task sees them. The driver
- * drops the whole text if it names a device that the client does not see.
+ * OUT text: what `limits` says for the task's own devices, numbered as the task sees them. The
+ * driver drops the whole text if it names a device that the client does not see.
  */
 static int own_text(const char *limits, const struct devices *all, const size_t *own, size_t n,
 		    char text[LTGF_MPS_LIST], char *why, size_t why_len)
@@ -192,8 +204,9 @@ static int own_text(const char *limits, const struct devices *all, const size_t 
 	if (!limits[0])
 		return 0;
 	if (ltgf_limit_read(limits, mib, LTGF_MPS_DEVICES, &known) < 0 || known != all->n)
-		return ltgf_why(why, why_len, "memory limit \"%s\": not one 0=…M,1=…M for each of the "
-				"job's %zu devices", limits, all->n);
+		return ltgf_why(why, why_len,
+				"memory limit \"%s\": not one 0=…M,1=…M for each of %zu", limits,
+				all->n);
 	for (size_t i = 0; i < n; i++)
 		chosen[i] = mib[own[i]];
 	if (ltgf_limit_text(chosen, n, text, LTGF_MPS_LIST) < 0)
@@ -202,7 +215,8 @@ static int own_text(const char *limits, const struct devices *all, const size_t 
 }
 
 /* OUT text: the job's whole limit, put together again from its daemons'. */
-static int job_limit(const struct view *view, const struct devices *all, char *text, size_t text_len)
+static int job_limit(const struct view *view, const struct devices *all, char *text,
+		     size_t text_len)
 {
 	uint64_t mib[LTGF_MPS_DEVICES];
 	struct ltgf_mps_state state;
@@ -233,8 +247,8 @@ static void visible_text(const struct devices *all, const size_t *own, size_t n,
 
 		(void) snprintf(index, sizeof(index), "%u", device->place);
 		used += (size_t) snprintf(env->visible + used, sizeof(env->visible) - used, "%s%s",
-					  i ? "," : "", strncmp(device->name, "MIG-", 4) ? index :
-					  device->name);
+					  i ? "," : "",
+					  strncmp(device->name, "MIG-", 4) ? index : device->name);
 	}
 }
 
@@ -251,10 +265,10 @@ static int fill(const struct view *view, const struct ltgf_mps_task *task, struc
 	    choose(&all, task, own, &n, why, why_len) < 0 ||
 	    narrow(&all, task, own, &n, why, why_len) < 0)
 		return -1;
-	if (ltgf_mps_state_of(view->rundir_fd, view->job_fd, all.list[own[0]].daemon, &state, NULL) < 0
-	    || job_limit(view, &all, limits, sizeof(limits)) < 0)
-		return ltgf_why(why, why_len, "the MPS state of job %" PRIu32 " cannot be read: %s",
-				view->job_id, strerror(errno));
+	if (ltgf_mps_state_of(view->rundir_fd, view->job_fd, all.list[own[0]].daemon, &state,
+			      NULL) < 0 ||
+	    job_limit(view, &all, limits, sizeof(limits)) < 0)
+		return say_unreadable(view, why, why_len);
 	if (own_text(task->mem_limit ? task->mem_limit : limits, &all, own, n, env->mem_limit, why,
 		     why_len) < 0 ||
 	    own_text(state.mem_total, &all, own, n, env->mem_total, why, why_len) < 0)

@@ -17,7 +17,7 @@
 
 #define TMP "/tmp/ltgf."
 #define LONGEST_SOCKET "control_privileged"
-#define ENTRIES 20	/* times a directory may vanish under us before we give up */
+#define ENTRIES 20 /* times a directory may vanish under us before we give up */
 
 int ltgf_mps_rundir(const char *rundir, bool make, int *fd, char *why, size_t why_len)
 {
@@ -28,12 +28,13 @@ int ltgf_mps_rundir(const char *rundir, bool make, int *fd, char *why, size_t wh
 		errno = EINVAL;
 		return -1;
 	}
-	rc = make ? ltgf_tree_own(AT_FDCWD, rundir, 0755, fd) : ltgf_tree_open(AT_FDCWD, rundir, fd);
+	rc = make ? ltgf_tree_own(AT_FDCWD, rundir, 0755, fd)
+		  : ltgf_tree_open(AT_FDCWD, rundir, fd);
 	if (rc == 0)
 		return 0;
 	saved = errno;
-	ltgf_why(why, why_len, "rundir %s: %s%s", rundir, strerror(saved), saved == EPERM ?
-		 "; it must be root's and writable by nobody else" : "");
+	ltgf_why(why, why_len, "rundir %s: %s%s", rundir, strerror(saved),
+		 saved == EPERM ? "; it must be root's and writable by nobody else" : "");
 	errno = saved;
 	return -1;
 }
@@ -54,8 +55,8 @@ int ltgf_mps_enter(int rundir_fd, const char *name, bool make, unsigned int wait
 	int saved;
 
 	for (int i = 0; i < ENTRIES; i++) {
-		int rc = make ? ltgf_tree_own(rundir_fd, name, 0711, &place->dir) :
-				ltgf_tree_open(rundir_fd, name, &place->dir);
+		int rc = make ? ltgf_tree_own(rundir_fd, name, 0711, &place->dir)
+			      : ltgf_tree_open(rundir_fd, name, &place->dir);
 		if (rc < 0)
 			return -1;
 		if (ltgf_tree_lock(place->dir, wait_ms, &place->lock) == 0) {
@@ -112,8 +113,8 @@ static int make_two(int fd, const struct ltgf_mps_state *state)
 	return 0;
 }
 
-int ltgf_mps_make_dirs(struct ltgf_mps_state *state, const char *rundir, const char *name, int dir_fd,
-		       char *why, size_t why_len)
+int ltgf_mps_make_dirs(struct ltgf_mps_state *state, const char *rundir, const char *name,
+		       int dir_fd, char *why, size_t why_len)
 {
 	char base[LTGF_MPS_PATH - 8];
 	int fd = dir_fd, rc;
@@ -124,12 +125,16 @@ int ltgf_mps_make_dirs(struct ltgf_mps_state *state, const char *rundir, const c
 		for (char *c = base + strlen(TMP); *c; c++)
 			*c = *c == '/' ? '.' : *c;
 		if (rc < 0 || (size_t) rc >= sizeof(base) || !fits(base))
-			return ltgf_why(why, why_len, "no place for the MPS sockets: %s/%s and %s are "
+			return ltgf_why(why, why_len,
+					"no place for the MPS sockets: %s/%s and %s are "
 					"too long (107 bytes): set a shorter rundir= in "
-					"plugstack.conf", rundir, name, base);
+					"plugstack.conf",
+					rundir, name, base);
 		if (ltgf_tree_own(AT_FDCWD, base, 0711, &fd) < 0)
-			return ltgf_why(why, why_len, "%s cannot be made: %s (rundir %s is too long for "
-					"MPS sockets)", base, strerror(errno), rundir);
+			return ltgf_why(why, why_len,
+					"%s cannot be made: %s (rundir %s is too long for "
+					"MPS sockets)",
+					base, strerror(errno), rundir);
 	}
 	(void) snprintf(state->pipe_dir, sizeof(state->pipe_dir), "%s/p", base);
 	(void) snprintf(state->log_dir, sizeof(state->log_dir), "%s/l", base);
@@ -149,6 +154,6 @@ int ltgf_mps_remove_dirs(const struct ltgf_mps_state *state)
 	if (strncmp(state->pipe_dir, TMP, strlen(TMP)) || length < 2)
 		return 0;
 	memcpy(base, state->pipe_dir, length + 1);
-	base[length - 2] = '\0';	/* without "/p" */
+	base[length - 2] = '\0'; /* without "/p" */
 	return ltgf_tree_remove(AT_FDCWD, base);
 }

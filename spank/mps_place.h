@@ -1,6 +1,6 @@
 /*
- * mps_place.h - the run directory and the directories of jobs and groups in it: entered under a lock,
- * retired under another name.
+ * mps_place.h - the run directory and the directories of jobs and groups in it: entered under a
+ * lock, retired under another name.
  */
 #ifndef LTGF_MPS_PLACE_H
 #define LTGF_MPS_PLACE_H
@@ -24,16 +24,17 @@ int ltgf_mps_enter(int rundir_fd, const char *name, bool make, unsigned int wait
 
 void ltgf_mps_leave(struct ltgf_mps_place *place);
 
-/* Remove a directory that the caller has entered: first renamed, so that nobody enters it any more. */
+/* Remove a directory that the caller has entered: first renamed, so that nobody enters it any more.
+ */
 int ltgf_mps_retire(int rundir_fd, const char *name);
 
 /*
- * Choose where the daemon's pipe and log directories are, and make them: p and l in dir_fd, which is
- * "RUNDIR/name", or in /tmp/ltgf.NAME if a socket's path there would be too long. Sets
+ * Choose where the daemon's pipe and log directories are, and make them: p and l in dir_fd, which
+ * is "RUNDIR/name", or in /tmp/ltgf.NAME if a socket's path there would be too long. Sets
  * state->pipe_dir and state->log_dir. RET 0, or -1 with `why`.
  */
-int ltgf_mps_make_dirs(struct ltgf_mps_state *state, const char *rundir, const char *name, int dir_fd,
-		       char *why, size_t why_len);
+int ltgf_mps_make_dirs(struct ltgf_mps_state *state, const char *rundir, const char *name,
+		       int dir_fd, char *why, size_t why_len);
 
 /* Remove what ltgf_mps_make_dirs() put into /tmp, if it did. RET 0 or -1 with errno. */
 int ltgf_mps_remove_dirs(const struct ltgf_mps_state *state);
@@ -45,7 +46,8 @@ int ltgf_mps_end(const struct ltgf_mps_state *state, char *why, size_t why_len);
 int ltgf_mps_leave_group(int rundir_fd, const char *group, uint32_t job_id, char *why,
 			 size_t why_len);
 
-/* End the daemons of an entered job directory and remove theirs. RET 0, or -1 with the first why. */
+/* End the daemons of an entered job directory and remove theirs. RET 0, or -1 with the first why.
+ */
 int ltgf_mps_end_job(int rundir_fd, int job_fd, uint32_t job_id, char *why, size_t why_len);
 
 /*
@@ -56,8 +58,8 @@ int ltgf_mps_stop_in(int rundir_fd, uint32_t job_id, unsigned int wait_ms, bool 
 		     size_t why_len);
 
 /*
- * Strike from a group the jobs of which alive() says 0, and end it if none is left. OUT gone: it was
- * ended. A group that somebody is in is let be.
+ * Strike from a group the jobs of which alive() says 0, and end it if none is left. OUT gone: it
+ * was ended. A group that somebody is in is let be.
  */
 int ltgf_mps_trim_group(int rundir_fd, const char *group, int (*alive)(uint32_t, void *), void *arg,
 			bool *gone, char *why, size_t why_len);

@@ -41,8 +41,8 @@ static int reap_one(const struct reaper *reaper, const char *name, bool *gone, c
 	if (ltgf_names_job_id(name, &job_id) == 0 && !reaper->alive(job_id, reaper->arg))
 		return ltgf_mps_stop_in(reaper->rundir_fd, job_id, 0, gone, why, why_len);
 	if (name[0] == 'g')
-		return ltgf_mps_trim_group(reaper->rundir_fd, name, reaper->alive, reaper->arg, gone,
-					   why, why_len);
+		return ltgf_mps_trim_group(reaper->rundir_fd, name, reaper->alive, reaper->arg,
+					   gone, why, why_len);
 	return 0;
 }
 
@@ -64,7 +64,7 @@ int ltgf_mps_reap(const char *rundir, int (*alive)(uint32_t job_id, void *arg), 
 		(void) close(reaper.rundir_fd);
 		goto out;
 	}
-	for (size_t i = 0; i < names.n; i++) {	/* jobs come before groups: '0'..'9' < 'g' */
+	for (size_t i = 0; i < names.n; i++) { /* jobs come before groups: '0'..'9' < 'g' */
 		bool gone = false;
 
 		if (reap_one(&reaper, names.list[i], &gone, line, sizeof(line)) < 0 && rc == 0)

@@ -1,5 +1,6 @@
 /*
- * mps_state.h - what is remembered of one MPS daemon between prolog, tasks and epilog: a small file.
+ * mps_state.h - what is remembered of one MPS daemon between prolog, tasks and epilog: a small
+ * file.
  */
 #ifndef LTGF_MPS_STATE_H
 #define LTGF_MPS_STATE_H
@@ -7,21 +8,21 @@
 #include "mps.h"
 #include "process.h"
 
-#define LTGF_MPS_NAME 96		/* longest name of a job's or group's directory */
-#define LTGF_MPS_STATE_TEXT 16384	/* longest state file */
+#define LTGF_MPS_NAME 96 /* longest name of a job's or group's directory */
+#define LTGF_MPS_STATE_TEXT 16384 /* longest state file */
 
 struct ltgf_mps_state {
-	struct ltgf_process daemon;	/* pid 0: not known to run */
+	struct ltgf_process daemon; /* pid 0: not known to run */
 	char boot_id[40];
 	unsigned int uid, gid;
-	char group[LTGF_MPS_NAME];	/* the shared directory that holds the daemon; "": none */
-	char devices[LTGF_MPS_LIST];	/* of this daemon */
+	char group[LTGF_MPS_NAME]; /* the shared directory that holds the daemon; "": none */
+	char devices[LTGF_MPS_LIST]; /* of this daemon */
 	char pipe_dir[LTGF_MPS_PATH];
 	char log_dir[LTGF_MPS_PATH];
 	char control[LTGF_MPS_PATH];
 	char smi[LTGF_MPS_PATH];
-	unsigned int exclusive;		/* 1: its devices' compute mode is to be reset */
-	char mem_limit[LTGF_MPS_LIST];	/* of this daemon's devices, from 0 */
+	unsigned int exclusive; /* 1: its devices' compute mode is to be reset */
+	char mem_limit[LTGF_MPS_LIST]; /* of this daemon's devices, from 0 */
 	char mem_total[LTGF_MPS_LIST];
 	unsigned int threads;
 };

@@ -11,7 +11,7 @@
 
 struct ltgf_process {
 	pid_t pid;
-	unsigned long long start;	/* field 22 of /proc/PID/stat: ticks since boot */
+	unsigned long long start; /* field 22 of /proc/PID/stat: ticks since boot */
 };
 
 /* Milliseconds of a clock that never goes back. */
@@ -36,8 +36,8 @@ int ltgf_process_signal(const struct ltgf_process *process, int signal);
 bool ltgf_process_has(pid_t pid, uid_t uid, const char *entry);
 
 /*
- * Processes of uid with `entry` in their environment, or children of `parent` (0: of none); never the
- * caller. OUT found[0..max-1]. RET how many are in `found`; -1 if /proc cannot be read.
+ * Processes of uid with `entry` in their environment, or children of `parent` (0: of none); never
+ * the caller. OUT found[0..max-1]. RET how many are in `found`; -1 if /proc cannot be read.
  */
 int ltgf_process_find(uid_t uid, const char *entry, pid_t parent, struct ltgf_process *found,
 		      size_t max);

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define LOCK_STEP_MS 5
-#define REMOVE_MS 5000	/* a user who fills as fast as we remove must not hold us */
+#define REMOVE_MS 5000 /* a user who fills as fast as we remove must not hold us */
 
 static void close_keeping_errno(int fd)
 {
@@ -32,7 +32,7 @@ int ltgf_tree_open(int parent_fd, const char *name, int *fd)
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	int opened = openat(parent_fd, name, flags);
 
-	if (opened < 0 && errno == EACCES)	/* 0711 to others: enough to go through */
+	if (opened < 0 && errno == EACCES) /* 0711 to others: enough to go through */
 		opened = openat(parent_fd, name, flags | O_PATH);
 	if (opened < 0)
 		return -1;
@@ -55,7 +55,7 @@ int ltgf_tree_own(int parent_fd, const char *name, mode_t mode, int *fd)
 		errno = EPERM;
 		goto fail;
 	}
-	if (made == 0 && fchmod(opened, mode) < 0)	/* mkdir's mode went through the umask */
+	if (made == 0 && fchmod(opened, mode) < 0) /* mkdir's mode went through the umask */
 		goto fail;
 	*fd = opened;
 	return 0;
@@ -109,7 +109,8 @@ static int hoist(int top, const char *name, unsigned int *serial)
 
 	if (ltgf_tree_open(top, name, &fd) < 0)
 		return -1;
-	if (fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, 0700) < 0 || !(dir = fdopendir(fd))) {
+	if (fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, 0700) < 0 ||
+	    !(dir = fdopendir(fd))) {
 		close_keeping_errno(fd);
 		return -1;
 	}
@@ -118,14 +119,15 @@ static int hoist(int top, const char *name, unsigned int *serial)
 			continue;
 		is_dir = remove_plain(dirfd(dir), item->d_name);
 		(void) snprintf(fresh, sizeof(fresh), "ltgf.%u", (*serial)++);
-		if (is_dir < 0 ||
-		    (is_dir && renameat(dirfd(dir), item->d_name, top, fresh) < 0 && errno != ENOENT))
+		if (is_dir < 0 || (is_dir && renameat(dirfd(dir), item->d_name, top, fresh) < 0 &&
+				   errno != ENOENT))
 			goto out;
 	}
 	rc = errno ? -1 : 0;
 out:
 	(void) closedir(dir);
-	if (rc == 0 && unlinkat(top, name, AT_REMOVEDIR) < 0 && errno != ENOENT && errno != ENOTEMPTY)
+	if (rc == 0 && unlinkat(top, name, AT_REMOVEDIR) < 0 && errno != ENOENT &&
+	    errno != ENOTEMPTY)
 		rc = -1;
 	return rc;
 }
@@ -190,7 +192,7 @@ int ltgf_tree_write(int dir_fd, const char *name, const char *text)
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	(void) unlinkat(dir_fd, fresh, 0);	/* of a writer that was killed */
+	(void) unlinkat(dir_fd, fresh, 0); /* of a writer that was killed */
 	fd = openat(dir_fd, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -1;
@@ -201,7 +203,7 @@ int ltgf_tree_write(int dir_fd, const char *name, const char *text)
 	if (rc == 0)
 		rc = renameat(dir_fd, fresh, dir_fd, name);
 	if (rc < 0) {
-		rc = errno ? errno : ENOSPC;	/* a short write leaves no errno */
+		rc = errno ? errno : ENOSPC; /* a short write leaves no errno */
 		(void) unlinkat(dir_fd, fresh, 0);
 		errno = rc;
 		return -1;
@@ -241,7 +243,7 @@ int ltgf_tree_lock(int dir_fd, unsigned int wait_ms, int *lock_fd)
 	struct stat st;
 
 	if (fd < 0) {
-		if (errno == ENOENT)	/* the directory itself is gone */
+		if (errno == ENOENT) /* the directory itself is gone */
 			errno = ESTALE;
 		return -1;
 	}

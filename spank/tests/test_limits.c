@@ -1,5 +1,5 @@
 /*
- * test_limits.c - shares of memory and threads, and the one form of a limit that the driver honours.
+ * test_limits.c - shares of memory and threads, and the one form of limit the driver honours.
  */
 #include "limits.h"
 
@@ -54,16 +54,18 @@ static void sizes(void)
 		const char *text;
 		uint64_t mib;
 	} good[] = {
-		{ "4G", 4096 }, { "9830M", 9830 }, { "1T", 1048576 }, { "2048K", 2 }, { "4g", 4096 },
-		{ "4GB", 4096 }, { "4GiB", 4096 }, { "1m", 1 }, { "1025K", 1 },
+		{ "4G", 4096 }, { "9830M", 9830 }, { "1T", 1048576 }, { "2048K", 2 },
+		{ "4g", 4096 }, { "4GB", 4096 }, { "4GiB", 4096 }, { "1m", 1 }, { "1025K", 1 },
 	};
-	static const char *const bad[] = { "", "4", "G", "-4G", "+4G", " 4G", "4 G", "4GG", "4X", "1K",
-					   "0M", "0x4G", "4G,", "4.5G", "99999999999999999999G",
+	static const char *const bad[] = { "", "4", "G", "-4G", "+4G", " 4G", "4 G", "4GG", "4X",
+					   "1K", "0M", "0x4G", "4G,", "4.5G",
+					   "99999999999999999999G",
 					   "18446744073709551615T", "\"4G\"", "\xe2\x80\x9c" "4G" };
 	uint64_t mib;
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
-		CHECK_ROW(ltgf_limit_size(good[i].text, &mib) == 0 && mib == good[i].mib, good[i].text);
+		CHECK_ROW(ltgf_limit_size(good[i].text, &mib) == 0 && mib == good[i].mib,
+			  good[i].text);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		mib = 4711;
 		CHECK_ROW(ltgf_limit_size(bad[i], &mib) < 0 && mib == 4711, bad[i]);

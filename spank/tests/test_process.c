@@ -50,16 +50,15 @@ static void a_zombie_is_dead_and_a_reused_pid_another(void)
 
 static void only_the_whole_entry_counts(void)
 {
+	static const char entry[] = "CUDA_MPS_PIPE_DIRECTORY=/run/ltgf/12/mps.0/p";
 	struct ltgf_process found[8];
-	pid_t pid = sleeper("CUDA_MPS_PIPE_DIRECTORY=/run/ltgf/12/mps.0/p");
+	pid_t pid = sleeper(entry);
 
-	CHECK(ltgf_process_find(getuid(), "CUDA_MPS_PIPE_DIRECTORY=/run/ltgf/12/mps.0/p", 0, found,
-				8) == 1 && found[0].pid == pid);
+	CHECK(ltgf_process_find(getuid(), entry, 0, found, 8) == 1 && found[0].pid == pid);
 	CHECK(ltgf_process_find(getuid(), "CUDA_MPS_PIPE_DIRECTORY=/run/ltgf/12/mps.0", 0, found,
 				8) == 0);
-	CHECK(ltgf_process_find(getuid(), "PIPE_DIRECTORY=/run/ltgf/12/mps.0/p", 0, found, 8) == 0);
-	CHECK(ltgf_process_find(getuid() + 1, "CUDA_MPS_PIPE_DIRECTORY=/run/ltgf/12/mps.0/p", 0, found,
-				8) == 0);
+	CHECK(ltgf_process_find(getuid(), entry + 5, 0, found, 8) == 0);
+	CHECK(ltgf_process_find(getuid() + 1, entry, 0, found, 8) == 0);
 	(void) kill(pid, SIGKILL);
 	(void) waitpid(pid, NULL, 0);
 }
@@ -73,7 +72,8 @@ static void the_kernel_names_this_boot(void)
 }
 
 /* RET its status; OUT out. */
-static int shell(const char *script, const char *input, int ms, char *out, size_t out_len, char *why)
+static int shell(const char *script, const char *input, int ms, char *out, size_t out_len,
+		 char *why)
 {
 	char *argv[] = { "/bin/sh", "-c", (char *) script, NULL }, *envp[] = { "A=b", NULL };
 	struct ltgf_run run = { .uid = getuid(), .gid = getgid(), .argv = argv, .envp = envp,
@@ -88,8 +88,8 @@ static void a_program_gets_nothing_of_ours(void)
 
 	(void) setenv("LTGF_SECRET", "x", 1);
 	(void) signal(SIGTERM, SIG_IGN);
-	CHECK(shell("cat; pwd; echo $A $LTGF_SECRET; ls /proc/$$/fd | tr '\\n' ' '", "hello\n", 5000,
-		    out, sizeof(out), why) == 0);
+	CHECK(shell("cat; pwd; echo $A $LTGF_SECRET; ls /proc/$$/fd | tr '\\n' ' '", "hello\n",
+		    5000, out, sizeof(out), why) == 0);
 	(void) signal(SIGTERM, SIG_DFL);
 	CHECK(!strncmp(out, "hello\n/\nb\n0 1 2 ", 17));
 	CHECK(shell("echo bad >&2; exit 3", NULL, 5000, out, sizeof(out), why) == 3);
@@ -130,7 +130,8 @@ static void a_missing_program_is_said(void)
 /* Root only: rights are given up whole. */
 static void a_program_runs_as_the_user(void)
 {
-	char *argv[] = { "/bin/sh", "-c", "id -u; id -g; id -G; grep CapEff /proc/self/status", NULL };
+	char *argv[] = { "/bin/sh", "-c", "id -u; id -g; id -G; grep CapEff /proc/self/status",
+			 NULL };
 	char *envp[] = { "PATH=/usr/bin:/bin", NULL }, out[256], why[256];
 	struct ltgf_run run = { .uid = 12345, .gid = 23456, .argv = argv, .envp = envp,
 				.until_ms = ltgf_now_ms() + 5000 };

@@ -1,5 +1,5 @@
 /*
- * test_tree.c - directories that hostile owners fill: made, read and removed without following links.
+ * test_tree.c - directories that hostile owners fill: made, read, removed; no link is followed.
  */
 #include "process.h"
 #include "tree.h"

@@ -209,7 +209,7 @@ def test_a_long_run_directory_gives_a_short_one_in_tmp(node, name):
         ({"devices": "0\nuid=0"}, "is no GPU index or name"),
         ({"mem": "4G"}, "not one 0="),
         ({"mem": "0=4M"}, "for each of 2 devices"),
-        ({"threads": 101}, "101% of the threads"),
+        ({"threads": 101}, "101% of threads"),
         ({"control": "nvidia-cuda-mps-control"}, "no absolute path"),
         ({"control": "/no/such"}, "is the NVIDIA driver installed here?"),
         ({"mode": "gpu", "exclusive": True}, "exclusive compute mode needs whole GPUs"),
