@@ -10,10 +10,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define LOCK_STEP_MS 5
@@ -97,6 +100,29 @@ static int remove_plain(int dir_fd, const char *name)
 }
 
 /*
+ * OUT fd: of a directory under `top` that is on the same file system. What a user has mounted there
+ * (FUSE) is detached, never entered: its files are not ours to remove, and it may never answer.
+ */
+static int open_below(int top, const char *name, int *fd)
+{
+	struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+				.resolve = RESOLVE_NO_XDEV };
+	char path[320];
+
+	for (int tries = 0; tries < 2; tries++) {
+		*fd = (int) syscall(SYS_openat2, top, name, &how, sizeof(how));
+		if (*fd >= 0)
+			return 0;
+		if (errno != EXDEV)
+			break;
+		(void) snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", top, name);
+		if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0)
+			return -1;
+	}
+	return errno == ENOSYS ? ltgf_tree_open(top, name, fd) : -1;
+}
+
+/*
  * Take a directory's own directories up into `top` under new names and remove the rest: so depth
  * costs neither stack nor descriptors. It is made ours first, so that its owner adds nothing more.
  */
@@ -107,7 +133,7 @@ static int hoist(int top, const char *name, unsigned int *serial)
 	int fd, rc = -1, is_dir;
 	DIR *dir;
 
-	if (ltgf_tree_open(top, name, &fd) < 0)
+	if (open_below(top, name, &fd) < 0)
 		return -1;
 	if (fchown(fd, geteuid(), getegid()) < 0 || fchmod(fd, 0700) < 0 ||
 	    !(dir = fdopendir(fd))) {

@@ -163,6 +163,21 @@ def test_what_a_user_plants_is_removed_and_never_followed(node):
     assert (victim / "file").read_text() == "kept"
 
 
+def test_what_is_mounted_there_is_detached_and_kept(node):
+    victim = node.place / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("kept")
+    node.start()
+    for place in (node.rundir / "7/mps.0/p/x/y", node.rundir / "7/mps.0/l"):
+        place.mkdir(parents=True, exist_ok=True)
+        bind = ["mount", "--bind", str(victim), str(place)]
+        if subprocess.run(bind, check=False, capture_output=True).returncode:
+            pytest.skip("nothing can be mounted here")
+    node.do("stop", job=7)
+    assert node.left() == []
+    assert (victim / "file").read_text() == "kept"
+
+
 def test_a_full_file_system_fails_the_start_and_not_the_end(node):
     node.rundir.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=32k,mode=755", "none", str(node.rundir)]
