@@ -1,8 +1,9 @@
 """A Slurm of one node on this machine, with its real GPUs: started for a test, and stopped.
 
 Slurm is the installed one, or lies unpacked in a folder (`dpkg -x` of Debian's packages): then its
-programs are called slurmctld-wlm, slurmd-wlm and slurmstepd-wlm, and its libraries are found by
-LD_LIBRARY_PATH, which jobs do not see.
+programs are called slurmctld-wlm, slurmd-wlm and slurmstepd-wlm. Libraries are found by
+LD_LIBRARY_PATH and, as slurmd starts itself for prologs with nothing in its environment, by a link
+where the programs look for them, which is there as long as the cluster is.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class OneNode:
     slurm: Path | None = None
     plugstack: str = ""
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _link: Path | None = None
 
     @property
     def plugin_dir(self) -> Path:
@@ -64,6 +66,7 @@ class OneNode:
             (self.state / name).mkdir(parents=True, exist_ok=True)
         (self.state / "munge").chmod(0o755)
         self._link_programs()
+        self._link_libraries()
         self._configure()
         key = self.state / "etc/munge.key"
         key.write_bytes(os.urandom(128))
@@ -87,6 +90,9 @@ class OneNode:
             except subprocess.TimeoutExpired:
                 daemon.kill()
         self.daemons.clear()
+        if self._link is not None:
+            self._link.unlink()
+            self._link = None
 
     def told(self, *command: str, user: str = "", timeout_s: float = 60) -> str:
         """What a command prints; as root, or as a user."""
@@ -137,6 +143,29 @@ class OneNode:
                 link = self.state / "bin" / program.name.removesuffix("-wlm")
                 if not link.exists():
                     link.symlink_to(program)
+
+    def _link_libraries(self) -> None:
+        """Of an unpacked Slurm: its own, and those of its packages that this machine lacks."""
+        place = Path("/") / WLM
+        if self.slurm is None:
+            return
+        if place.exists() or place.is_symlink():
+            raise RuntimeError(
+                f"{place} is there already: an installed Slurm? then without --slurm"
+            )
+        known = subprocess.run(
+            ["ldconfig", "-p"], capture_output=True, text=True, check=True
+        ).stdout
+        there = {line.split()[0] for line in known.splitlines() if "=>" in line}
+        folder = self.state / "libraries"
+        folder.mkdir()
+        for library in sorted((self.slurm / WLM).iterdir()):
+            (folder / library.name).symlink_to(library)
+        for library in sorted((self.slurm / "usr/lib/x86_64-linux-gnu").glob("*.so.*")):
+            if library.name not in there:
+                (folder / library.name).symlink_to(library)
+        place.symlink_to(folder)
+        self._link = place
 
     def _configure(self) -> None:
         host = socket.gethostname()
