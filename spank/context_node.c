@@ -1,5 +1,5 @@
 /*
- * context_node.c - as root on a node, before and after a job: MPS daemons, GPU-to-job files, reaping.
+ * context_node.c - as root on a node, before and after a job: MPS, GPU-to-job files, reaping.
  *
  * Nothing here fails the node. What could not be started is written down (`failed` in the job's
  * run directory) and told by the job's tasks, which fail by it.
@@ -178,8 +178,8 @@ static bool wants_mps(const struct ltgf_shim *shim, const struct node_job *job,
 	if (shim->arguments.error[0])
 		snprintf(why, LTGF_WHY, "%s", shim->arguments.error);
 	else if (!job->devices[0])
-		snprintf(why, LTGF_WHY, "--mps in a job without GPUs on this node: add --gres=gpu:1 "
-			 "or the like, or --mps=off");
+		snprintf(why, LTGF_WHY, "--mps in a job without GPUs on this node: add --gres=gpu:1"
+			 " or the like, or --mps=off");
 	else if (job->gid == (gid_t)-1)
 		snprintf(why, LTGF_WHY, "Slurm does not tell the prolog SLURM_JOB_GID");
 	return true;

@@ -1,5 +1,5 @@
 /*
- * context_submit.c - in sbatch, salloc and srun: settle what the job asks, and refuse what cannot be.
+ * context_submit.c - in sbatch, salloc and srun: settle what the job asks, refuse what cannot be.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -58,8 +58,8 @@ static void check_step(const struct ltgf_shim *shim, const struct ltgf_wish *wis
 	if (!job && site->from[LTGF_MPS])
 		job = site->text[LTGF_MPS];
 	if (spank_context() == S_CTX_LOCAL && wish->mps && (!job || !strcmp(job, "off")))
-		refuse("this job was started without --mps, and a step cannot start it: give --mps to "
-		       "sbatch or salloc");
+		refuse("this job was started without --mps, and a step cannot start it: give --mps "
+		       "to sbatch or salloc");
 }
 
 /* Without a folder of the user's or the site's, checkpoints go below where the job is submitted. */

@@ -1,5 +1,5 @@
 /*
- * context_task.c - in a task, as the user, before the user's program: what the job asks, or the end.
+ * context_task.c - in a task, as the user, before the user's program: what the job asks or the end.
  */
 #include <stdio.h>
 #include <stdlib.h>

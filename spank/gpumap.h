@@ -16,7 +16,7 @@
 
 enum ltgf_gpumap { LTGF_GPUMAP_DCGM, LTGF_GPUMAP_JOBSTATS };
 
-/* Enter the job for each of `devices` ("0,3"). The folder is made if it is missing, not its parents. */
+/* Enter the job for each of `devices` ("0,3"). A missing folder is made, not its parents. */
 int ltgf_gpumap_add(const char *folder, enum ltgf_gpumap form, const char *devices,
 		    uint32_t job_id, uid_t uid, char *why, size_t why_len);
 

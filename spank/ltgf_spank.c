@@ -60,8 +60,8 @@ int slurm_spank_init(spank_t spank, int count, char *words[])
 	}
 	for (int i = 0; i < LTGF_OPTIONS; i++) {
 		if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
-			slurm_error("ltgf: option --%s cannot be registered: another plugin has it? "
-				    "plugstack.conf's prefix= renames ours", names[i]);
+			slurm_error("ltgf: option --%s cannot be registered: another has "
+				    "it? plugstack.conf's prefix= renames ours", names[i]);
 	}
 	return 0;
 }

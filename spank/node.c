@@ -83,7 +83,7 @@ int ltgf_stepd_job(const char *command_line, uint32_t *job_id)
 	return 0;
 }
 
-/* Add the job of this process, if it is a slurmstepd of root's. A user can name a process so, too. */
+/* Add the job of this process, if it is a slurmstepd of root's. A user can name one so, too. */
 static int add_process(struct ltgf_running *running, int proc, const char *pid)
 {
 	uint32_t job_id, *more;

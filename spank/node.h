@@ -18,7 +18,7 @@ struct ltgf_running {
 /* OUT name: SLURMD_NODENAME, else slurmd's -N, else the host's name up to the first dot. */
 int ltgf_node_name(char *name, size_t name_len);
 
-/* Has the job a slurmstepd of root's here? Also 1 when that cannot be read. `running` is a struct. */
+/* Has the job a slurmstepd of root's here? Also 1 when that cannot be read. */
 int ltgf_node_runs(uint32_t job_id, void *running);
 
 /* Free the list. */

@@ -16,10 +16,10 @@ const struct ltgf_option_info ltgf_option_table[LTGF_OPTIONS] = {
 		       "node (job, the default), or with the user's other jobs on the GPU (gpu)",
 		       true },
 	[LTGF_MPS_MEM] = { "mps-mem", "LTGF_MPS_MEM", "SIZE|PCT%|auto[,per-task|per-job]",
-			   "limit of device memory on each GPU: 4G, 50%, or the job's share (auto); "
+			   "limit of device memory on each GPU: 4G, 50%, the job's share (auto); "
 			   "of the whole job (default) or of each task", false },
 	[LTGF_MPS_THREADS] = { "mps-threads", "LTGF_MPS_THREADS", "PCT|auto",
-			       "limit of active threads: 1..100 per cent, or the job's share (auto)",
+			       "limit of active threads: 1..100 per cent, the job's share (auto)",
 			       false },
 	[LTGF_CKPT] = { "ckpt", "LTGF_CKPT", "off|app|driver|criu",
 			"how this job can be checkpointed: by itself (app), by the CUDA driver, by "
@@ -33,7 +33,7 @@ const struct ltgf_option_info ltgf_option_table[LTGF_OPTIONS] = {
 			    "where checkpoints go, in a folder JOBID; %u is the user, %% is %",
 			    false },
 	[LTGF_CKPT_TIMEOUT] = { "ckpt-timeout", "LTGF_CKPT_TIMEOUT", "TIME",
-				"a checkpoint not done by then has failed: 90s, 15min, or as --time",
+				"a checkpoint not done by then failed: 90s, 15min, or as --time",
 				false },
 	[LTGF_CKPT_INTERVAL] = { "ckpt-interval", "LTGF_CKPT_INTERVAL", "TIME",
 				 "make a checkpoint this often: 90s, 15min, or as --time", false },
@@ -159,8 +159,8 @@ static const struct {
 	const char *rule;
 } readers[LTGF_OPTIONS] = {
 	[LTGF_MPS] = { read_mps, "use job, gpu or off" },
-	[LTGF_MPS_MEM] = { read_mem, "use a size with unit (4G, 9830M), a percentage (50%) or auto, "
-				     "then ,per-task or ,per-job if wanted" },
+	[LTGF_MPS_MEM] = { read_mem, "use a size with unit (4G, 9830M), a percentage (50%) or "
+				     "auto, then ,per-task or ,per-job if wanted" },
 	[LTGF_MPS_THREADS] = { read_threads, "use 1 to 100 (per cent), or auto" },
 	[LTGF_CKPT] = { read_ckpt, "use off, app, driver or criu" },
 	[LTGF_CKPT_SIGNAL] = { read_signal, "use a signal that a program can catch, as USR2, or "
@@ -168,12 +168,13 @@ static const struct {
 	[LTGF_CKPT_COMMAND] = { read_command, "use an absolute path of a program, without .." },
 	[LTGF_CKPT_DIR] = { read_dir, "use an absolute path, without .., where %u is the user and "
 				      "%% is %" },
-	[LTGF_CKPT_TIMEOUT] = { read_timeout, "use 1 s to 366 days, as 90s, 15min, 2h or as --time" },
+	[LTGF_CKPT_TIMEOUT] = { read_timeout,
+				"use 1 s to 366 days, as 90s, 15min, 2h or as --time" },
 	[LTGF_CKPT_INTERVAL] = { read_interval,
 				 "use 1 s to 366 days, as 90s, 15min, 2h or as --time" },
 };
 
-/* "--mps-mem", "LTGF_MPS_MEM", "the site's default mps-mem": as whoever wrote the value knows it. */
+/* "--mps-mem", "LTGF_MPS_MEM", "the site's default mps-mem": as its writer knows it. */
 static const char *shown(enum ltgf_option option, enum ltgf_source from, char *buf, size_t len)
 {
 	const struct ltgf_option_info *info = &ltgf_option_table[option];
@@ -219,7 +220,7 @@ int ltgf_option_take(struct ltgf_given *given, enum ltgf_option option, enum ltg
 	return 0;
 }
 
-/* A detail typed on the line whose switch nobody gave is a mistake; from elsewhere it just rests. */
+/* A detail typed on the line whose switch nobody gave is a mistake; from elsewhere it rests. */
 static int check_switches(const struct ltgf_given *given, char *why, size_t why_len)
 {
 	for (int i = 0; i < LTGF_OPTIONS; i++) {

@@ -27,7 +27,7 @@ int ltgf_share_read(const char *shards_on_node, uint32_t per_gpu, size_t n,
 	if (shards_on_node) {
 		if (!per_gpu)
 			return ltgf_why(why, why_len, "the job's share of its GPUs is not known: "
-					"plugstack.conf must say shards=NUMBER, the shards of a GPU");
+					"plugstack.conf must say shards=NUMBER of a GPU");
 		found.whole = (uint64_t)per_gpu * (n ? n : 1);
 		if (ltgf_read_number(shards_on_node, 1, found.whole, &found.part))
 			return ltgf_why(why, why_len, "%.20s shards on %zu GPUs of %u shards each: "
@@ -69,13 +69,13 @@ int ltgf_share_memory(const struct ltgf_mem *mem, const struct ltgf_share *share
 				LTGF_MPS_DEVICES);
 	if (mem->kind != LTGF_MEM_SIZE &&
 	    (ltgf_limit_read(total, totals, LTGF_MPS_DEVICES, &known) || known < n))
-		return ltgf_why(why, why_len, "the memory of the GPUs is not known: ask for a size, "
-				"as --mps-mem=4G; or give --mps-mem to sbatch or salloc");
+		return ltgf_why(why, why_len, "the memory of the GPUs is not known: ask for a "
+				"size, as --mps-mem=4G; or give --mps-mem to sbatch or salloc");
 	for (size_t i = 0; i < n; i++) {
 		if (one_device(mem, share, totals[i], &limits[i]) ||
 		    (!mem->per_task && ltgf_limit_divide(limits[i], clients, &limits[i])))
-			return ltgf_why(why, why_len, "the memory limit is less than 1 MiB for each "
-					"of %u tasks: raise --mps-mem", clients);
+			return ltgf_why(why, why_len, "the memory limit is less than 1 MiB for "
+					"each of %u tasks: raise --mps-mem", clients);
 	}
 	if (ltgf_limit_text(limits, n, text, text_len))
 		return ltgf_why(why, why_len, "too many GPUs for one list of limits");

@@ -28,7 +28,7 @@ void ltgf_submit(spank_t spank, struct ltgf_shim *shim);
 /* slurmd begins: what jobs left that are no more. */
 void ltgf_slurmd_begins(const struct ltgf_shim *shim);
 
-/* Before a job's first process on a node: MPS daemons, GPU-to-job files. `options` has the names. */
+/* Before a job's first process on a node: MPS, GPU-to-job files. `options` has the names. */
 void ltgf_job_begins(spank_t spank, struct ltgf_shim *shim, struct spank_option *options);
 
 /* After its last. */

@@ -21,7 +21,7 @@ struct ltgf_task {
 	char node_name[256];
 };
 
-/* A variable of the task's environment; NULL if it is not there. Valid until the next one is set. */
+/* A variable of the task's environment; NULL if there is none. Valid until the next is set. */
 const char *ltgf_task_env(const struct ltgf_task *task, const char *name);
 
 /* Set a variable of the task. RET 0, or -1 with `why`. */

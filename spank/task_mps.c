@@ -62,7 +62,7 @@ static int settle_limits(const struct ltgf_task *task, struct ltgf_mps_env *env,
 		return -1;
 	if (ltgf_share_threads(wish, &share, &threads))
 		return ltgf_why(why, why_len, "the job's share of its GPUs cannot be reckoned");
-	if (!share.whole && env->mem_limit[0]) {	/* gres/mps: the prolog reckoned the share */
+	if (!share.whole && env->mem_limit[0]) {	/* gres/mps: the prolog reckoned it */
 		share = (struct ltgf_share){ 1, 1 };
 		total = wish->mem.kind == LTGF_MEM_AUTO ? env->mem_limit : total;
 	}

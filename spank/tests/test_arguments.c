@@ -16,7 +16,8 @@ static int read1(const char *word)
 
 static void good(void)
 {
-	char *words[] = { "rundir=/run/x/%n", "control=/opt/c", "smi=/opt/s", "gpumap=/m", "gpustat=/g",
+	char *words[] = { "rundir=/run/x/%n", "control=/opt/c", "smi=/opt/s", "gpumap=/m",
+			  "gpustat=/g",
 			  "records=/r", "prefix=lt-", "gpumem=80G", "shards=4", "timeout=5s",
 			  "reap_after=0", "lease=90min", "exclusive=yes", "mps-mem=auto",
 			  "ckpt-dir=/scratch/%u" };

@@ -83,8 +83,8 @@ static void records(void)
 	char text[8192];
 
 	CHECK(!ltgf_ckpt_record(&job, &wish, text, sizeof(text), why, sizeof(why)));
-	CHECK_TEXT(text, "format=1\njob_id=12\narray=10_2\nrestart=1\nnode=n1\nmode=app\ndir=/x/12\n"
-			 "signal=USR2@60\ntimeout_s=90\n");
+	CHECK_TEXT(text, "format=1\njob_id=12\narray=10_2\nrestart=1\nnode=n1\nmode=app\n"
+			 "dir=/x/12\nsignal=USR2@60\ntimeout_s=90\n");
 	CHECK(ltgf_ckpt_record(&job, &wish, text, 40, why, sizeof(why)));
 	CHECK(!ltgf_ckpt_write(root, "12.5", "one\n", why, sizeof(why)));
 	CHECK(!ltgf_ckpt_write(root, "12.5", "two\n", why, sizeof(why)));

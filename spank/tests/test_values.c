@@ -33,9 +33,10 @@ static void times(void)
 
 static void signals(void)
 {
-	static const char *const bad[] = { "", "KILL", "SIGKILL", "9", "STOP", "19", "0", "65", "usr2",
-					   "USR2@", "USR2@0", "USR2@70000", "USR2@-1", "@60", "USR3",
-					   "USR2@1@2", "SIGSIGUSR2", "AAAAAAAAAAAAAAAAAAAAAAAAA@1" };
+	static const char *const bad[] = { "", "KILL", "SIGKILL", "9", "STOP", "19", "0", "65",
+					   "usr2", "USR2@", "USR2@0", "USR2@70000", "USR2@-1",
+					   "@60", "USR3", "USR2@1@2", "SIGSIGUSR2",
+					   "AAAAAAAAAAAAAAAAAAAAAAAAA@1" };
 	char name[16];
 	uint32_t seconds = 7;
 

@@ -181,6 +181,21 @@ def test_several_jobs_of_several_users_on_a_node_have_their_own(site: Site) -> N
     site.gone(jobs[1])
 
 
+def test_jobs_of_a_user_share_a_gpus_daemon_if_asked(site: Site) -> None:
+    script = "echo $CUDA_MPS_PIPE_DIRECTORY; sleep 60"
+    jobs = [site.submit("--mps=gpu", "--gres=mps:20", "-wn1", script=script) for _ in range(2)]
+    paths = [site.out / str(job) for job in jobs]
+    wait_until(lambda: all(p.exists() and p.read_text() for p in paths), 10, lambda: "no output")
+    first, second = (path.read_text().strip() for path in paths)
+    assert first == second != ""
+    site.lab.run("scancel", str(jobs[0]))
+    site.gone(jobs[0])
+    assert os.path.isdir(first), "the other job's daemon is gone, too"  # noqa: PTH112
+    site.lab.run("scancel", str(jobs[1]))
+    site.gone(jobs[1])
+    wait_until(lambda: not os.path.isdir(first), 5, lambda: f"{first} is left")  # noqa: PTH112
+
+
 CKPT = ["--ckpt=app", "--ckpt-signal=SIGUSR1@30", "--ckpt-command=/opt/save", "--ckpt-timeout=90s",
         "--ckpt-interval=1:00:00"]  # fmt: skip
 
@@ -364,6 +379,17 @@ def test_a_login_node_without_the_plugin_submits_all_other_jobs(site: Site) -> N
     done = site.as_user("sbatch", "--mps", "/bin/true", **env)
     assert done.returncode != 0
     assert "unrecognized option '--mps'" in done.stderr
+
+
+def test_a_job_without_option_values_has_its_variables_or_fails(site: Site) -> None:
+    """As one sent through REST: nothing of ours where it is submitted."""
+    env = other_login(site, site.lab.state / "rest", "")
+    folder = f"{site.out}/rest"
+    job = site.submit(LTGF_CKPT="app", LTGF_CKPT_DIR=folder, **env)
+    assert variables(site.output(job))["LTGF_CKPT_DIR"] == f"{folder}/{job}"
+    job = site.submit(GPU, script="echo ran", LTGF_MPS="job", **env)
+    assert "the prolog hook did not run" in (text := site.output(job, "FAILED"))
+    assert "ran\n" not in text.splitlines(keepends=True)
 
 
 def test_a_plugin_of_another_slurm_is_refused_with_a_line_and_harms_nobody(site: Site) -> None:
