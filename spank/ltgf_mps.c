@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,7 +188,6 @@ static int env(struct words *words)
 	const struct { const char *name, *value; } lines[] = {
 		{ "CUDA_MPS_PIPE_DIRECTORY", env.pipe_dir },
 		{ "CUDA_MPS_LOG_DIRECTORY", env.log_dir }, { "CUDA_VISIBLE_DEVICES", env.visible },
-		{ "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", env.mem_limit },
 		{ "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", env.threads },
 	};
 
@@ -200,6 +198,8 @@ static int env(struct words *words)
 		if (lines[i].value[0])
 			(void) printf("%s=%s\n", lines[i].name, lines[i].value);
 	}
+	if (ltgf_mps_env_limit(&env)[0])
+		(void) printf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=%s\n", env.mem_limit);
 	return 0;
 }
 

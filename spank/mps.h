@@ -61,7 +61,8 @@ struct ltgf_mps_env {
 	char pipe_dir[LTGF_MPS_PATH];	/* CUDA_MPS_PIPE_DIRECTORY; a container must bind it */
 	char log_dir[LTGF_MPS_PATH];	/* CUDA_MPS_LOG_DIRECTORY */
 	char visible[LTGF_MPS_LIST];	/* CUDA_VISIBLE_DEVICES as this daemon's clients say it */
-	char mem_limit[LTGF_MPS_LIST];	/* CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, by place in visible */
+	char mem_limit[LTGF_MPS_LIST];	/* by place in visible; see ltgf_mps_env_limit() */
+	char held[LTGF_MPS_LIST];	/* not for the environment: what the daemon holds it to */
 	char threads[8];		/* CUDA_MPS_ACTIVE_THREAD_PERCENTAGE */
 	char mem_total[LTGF_MPS_LIST];	/* not for the environment: memory of the visible devices */
 };
@@ -82,6 +83,14 @@ int ltgf_mps_check(const char *rundir, uint32_t job_id, char *why, size_t why_le
  */
 int ltgf_mps_client_env(const char *rundir, uint32_t job_id, const struct ltgf_mps_task *task,
 			struct ltgf_mps_env *env, char *why, size_t why_len);
+
+/*
+ * RET what CUDA_MPS_PINNED_DEVICE_MEM_LIMIT is to be: mem_limit; or "" where the daemon holds
+ * several devices to the same. A text that names a device which the client does not see lifts all
+ * limits, the daemon's too (driver 580): a task that picks one of its GPUs by CUDA_VISIBLE_DEVICES
+ * would run without any.
+ */
+const char *ltgf_mps_env_limit(const struct ltgf_mps_env *env);
 
 /*
  * End the job's daemons, their servers and clients, and remove their directories; root. No

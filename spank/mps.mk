@@ -1,5 +1,5 @@
 # The MPS part's objects and the command ltgf-mps; included by Makefile.
-MPS_OBJS = mps.o mps_env.o mps_state.o mps_daemon.o mps_smi.o mps_run.o mps_names.o mps_place.o \
+MPS_OBJS = mps.o mps_check.o mps_env.o mps_state.o mps_daemon.o mps_smi.o mps_run.o mps_names.o mps_place.o \
 	mps_end.o mps_reap.o limits.o process.o tree.o
 
 .DEFAULT_GOAL := all

@@ -1,110 +1,18 @@
 /*
- * mps_env.c - the task's side of a job's MPS: is it there, and what goes into the environment.
+ * mps_env.c - what the environment of a task of a job with MPS must hold.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "limits.h"
 #include "mps.h"
-#include "mps_place.h"
+#include "mps_state.h"
+#include "mps_view.h"
 #include "mps_why.h"
-#include "tree.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-/* An open job directory. */
-struct view {
-	const char *rundir;
-	uint32_t job_id;
-	int rundir_fd, job_fd;
-};
-
-static const char *node(void)
-{
-	static char name[65];
-
-	if (gethostname(name, sizeof(name) - 1) < 0)
-		(void) snprintf(name, sizeof(name), "this node");
-	return name;
-}
-
-static int open_view(struct view *view, char *why, size_t why_len)
-{
-	char name[16];
-
-	if (ltgf_mps_rundir(view->rundir, false, &view->rundir_fd, why, why_len) < 0) {
-		if (errno != ENOENT)
-			return -1;
-		view->rundir_fd = -1;
-	}
-	(void) snprintf(name, sizeof(name), "%" PRIu32, view->job_id);
-	if (view->rundir_fd >= 0 && ltgf_tree_open(view->rundir_fd, name, &view->job_fd) == 0)
-		return 0;
-	if (view->rundir_fd >= 0)
-		(void) close(view->rundir_fd);
-	return ltgf_why(why, why_len,
-			"the prolog hook did not run on %s for job %" PRIu32 " (no %s/%" PRIu32
-			"); restart slurmd there",
-			node(), view->job_id, view->rundir, view->job_id);
-}
-
-static void close_view(struct view *view)
-{
-	(void) close(view->job_fd);
-	(void) close(view->rundir_fd);
-}
-
-static int say_unreadable(const struct view *view, char *why, size_t why_len)
-{
-	return ltgf_why(why, why_len, "the MPS state of job %" PRIu32 " on %s cannot be read: %s",
-			view->job_id, node(), strerror(errno));
-}
-
-/* Does every daemon of the job live? */
-static int check_daemons(const struct view *view, char *why, size_t why_len)
-{
-	struct ltgf_mps_state state;
-	unsigned int n;
-
-	for (n = 0; ltgf_mps_state_of(view->rundir_fd, view->job_fd, n, &state, NULL) == 0; n++) {
-		if (!ltgf_mps_state_is_alive(&state))
-			return ltgf_why(
-				why, why_len,
-				"the MPS daemon of job %" PRIu32 " on %s (pid %d, GPU %s) has died:"
-				" a task would run without it and without its limits; see %s",
-				view->job_id, node(), (int) state.daemon.pid, state.devices,
-				state.log_dir);
-	}
-	if (errno != ENOENT || !n)
-		return say_unreadable(view, why, why_len);
-	return 0;
-}
-
-int ltgf_mps_check(const char *rundir, uint32_t job_id, char *why, size_t why_len)
-{
-	struct view view = { .rundir = rundir, .job_id = job_id };
-	char line[512];
-	int rc;
-
-	if (open_view(&view, why, why_len) < 0)
-		return -1;
-	if (ltgf_tree_read(view.job_fd, "failed", line, sizeof(line)) == 0)
-		rc = ltgf_why(why, why_len,
-			      "MPS for job %" PRIu32 " could not be started on %s: %s", job_id,
-			      node(), line);
-	else if (ltgf_tree_read(view.job_fd, "ready", line, sizeof(line)) < 0)
-		rc = ltgf_why(why, why_len,
-			      "MPS for job %" PRIu32 " on %s is not ready: its start has no end",
-			      job_id, node());
-	else
-		rc = check_daemons(&view, why, why_len);
-	close_view(&view);
-	return rc;
-}
 
 /* A device of the job: by its place in the job's list, and in its daemon's. */
 struct device {
@@ -119,7 +27,8 @@ struct devices {
 };
 
 /* OUT all: every device of the job, in the job's order. */
-static int read_all(const struct view *view, struct devices *all, char *why, size_t why_len)
+static int read_all(const struct ltgf_mps_view *view, struct devices *all, char *why,
+		    size_t why_len)
 {
 	struct ltgf_mps_state state;
 	char *rest, *item;
@@ -134,7 +43,7 @@ static int read_all(const struct view *view, struct devices *all, char *why, siz
 			struct device *device = &all->list[all->n];
 
 			if (all->n++ >= LTGF_MPS_DEVICES || strlen(item) >= sizeof(device->name))
-				return ltgf_why(why, why_len, "job %" PRIu32 ": too many devices",
+				return ltgf_why(why, why_len, "job %u: too many devices",
 						view->job_id);
 			(void) strcpy(device->name, item);
 			device->daemon = all->daemons;
@@ -142,7 +51,7 @@ static int read_all(const struct view *view, struct devices *all, char *why, siz
 		}
 	}
 	if (errno != ENOENT || !all->n)
-		return say_unreadable(view, why, why_len);
+		return ltgf_mps_view_unreadable(view, why, why_len);
 	return 0;
 }
 
@@ -215,7 +124,7 @@ static int own_text(const char *limits, const struct devices *all, const size_t 
 }
 
 /* OUT text: the job's whole limit, put together again from its daemons'. */
-static int job_limit(const struct view *view, const struct devices *all, char *text,
+static int job_limit(const struct ltgf_mps_view *view, const struct devices *all, char *text,
 		     size_t text_len)
 {
 	uint64_t mib[LTGF_MPS_DEVICES];
@@ -235,6 +144,26 @@ static int job_limit(const struct view *view, const struct devices *all, char *t
 	return ltgf_limit_text(mib, n, text, text_len);
 }
 
+/*
+ * OUT text: what the daemon holds a client with n devices to: the largest of its limits on each; ""
+ * when it holds it to nothing (a group's jobs differ).
+ */
+static int held_text(const struct ltgf_mps_state *state, size_t n, char text[LTGF_MPS_LIST])
+{
+	uint64_t mib[LTGF_MPS_DEVICES], most = 0;
+	size_t known;
+
+	if (!state->mem_limit[0] || state->group[0])
+		return 0;
+	if (ltgf_limit_read(state->mem_limit, mib, LTGF_MPS_DEVICES, &known) < 0)
+		return -1;
+	for (size_t i = 0; i < known; i++)
+		most = mib[i] > most ? mib[i] : most;
+	for (size_t i = 0; i < n; i++)
+		mib[i] = most;
+	return ltgf_limit_text(mib, n, text, LTGF_MPS_LIST);
+}
+
 /* OUT env->visible: an index of the daemon's own numbering; a MIG device by its name. */
 static void visible_text(const struct devices *all, const size_t *own, size_t n,
 			 struct ltgf_mps_env *env)
@@ -252,8 +181,8 @@ static void visible_text(const struct devices *all, const size_t *own, size_t n,
 	}
 }
 
-static int fill(const struct view *view, const struct ltgf_mps_task *task, struct ltgf_mps_env *env,
-		char *why, size_t why_len)
+static int fill(const struct ltgf_mps_view *view, const struct ltgf_mps_task *task,
+		struct ltgf_mps_env *env, char *why, size_t why_len)
 {
 	char limits[LTGF_MPS_LIST];
 	size_t own[LTGF_MPS_DEVICES] = { 0 }, n = 0;
@@ -267,8 +196,9 @@ static int fill(const struct view *view, const struct ltgf_mps_task *task, struc
 		return -1;
 	if (ltgf_mps_state_of(view->rundir_fd, view->job_fd, all.list[own[0]].daemon, &state,
 			      NULL) < 0 ||
-	    job_limit(view, &all, limits, sizeof(limits)) < 0)
-		return say_unreadable(view, why, why_len);
+	    job_limit(view, &all, limits, sizeof(limits)) < 0 ||
+	    held_text(&state, n, env->held) < 0)
+		return ltgf_mps_view_unreadable(view, why, why_len);
 	if (own_text(task->mem_limit ? task->mem_limit : limits, &all, own, n, env->mem_limit, why,
 		     why_len) < 0 ||
 	    own_text(state.mem_total, &all, own, n, env->mem_total, why, why_len) < 0)
@@ -282,17 +212,23 @@ static int fill(const struct view *view, const struct ltgf_mps_task *task, struc
 	return 0;
 }
 
+const char *ltgf_mps_env_limit(const struct ltgf_mps_env *env)
+{
+	return strchr(env->mem_limit, ',') && !strcmp(env->mem_limit, env->held) ? ""
+										 : env->mem_limit;
+}
+
 int ltgf_mps_client_env(const char *rundir, uint32_t job_id, const struct ltgf_mps_task *task,
 			struct ltgf_mps_env *env, char *why, size_t why_len)
 {
-	struct view view = { .rundir = rundir, .job_id = job_id };
+	struct ltgf_mps_view view = { .rundir = rundir, .job_id = job_id };
 	struct ltgf_mps_env fresh = { 0 };
 	int rc;
 
-	if (open_view(&view, why, why_len) < 0)
+	if (ltgf_mps_view_open(&view, why, why_len) < 0)
 		return -1;
 	rc = fill(&view, task, &fresh, why, why_len);
-	close_view(&view);
+	ltgf_mps_view_close(&view);
 	if (rc == 0)
 		*env = fresh;
 	return rc;

@@ -81,7 +81,8 @@ static int settle_limits(const struct ltgf_task *task, struct ltgf_mps_env *env,
 static int set_all(const struct ltgf_task *task, const struct ltgf_mps_env *env, char *why,
 		   size_t why_len)
 {
-	const char *const values[] = { env->pipe_dir, env->log_dir, env->mem_limit, env->threads };
+	const char *const values[] = { env->pipe_dir, env->log_dir, ltgf_mps_env_limit(env),
+				       env->threads };
 
 	for (int i = 0; i < 4; i++) {
 		if (!values[i][0] && i < 3)	/* gres/mps's own percentage stays */

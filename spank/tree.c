@@ -99,32 +99,42 @@ static int remove_plain(int dir_fd, const char *name)
 	return errno == EISDIR || errno == EPERM ? 1 : -1;
 }
 
-/*
- * OUT fd: of a directory under `top` that is on the same file system. What a user has mounted there
- * (FUSE) is detached, never entered: its files are not ours to remove, and it may never answer.
- */
+/* What a user has mounted there (FUSE) is detached, never entered: it may never answer. */
+static int detach(int dir_fd, const char *name)
+{
+	char path[320];
+
+	(void) snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", dir_fd, name);
+	return umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW);
+}
+
+/* OUT fd: of a directory under `top`, not of what is mounted on it. */
 static int open_below(int top, const char *name, int *fd)
 {
 	struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
 				.resolve = RESOLVE_NO_XDEV };
-	char path[320];
 
-	for (int tries = 0; tries < 2; tries++) {
+	do {
 		*fd = (int) syscall(SYS_openat2, top, name, &how, sizeof(how));
-		if (*fd >= 0)
-			return 0;
-		if (errno != EXDEV)
-			break;
-		(void) snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", top, name);
-		if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0)
+	} while (*fd < 0 && errno == EXDEV && detach(top, name) == 0);
+	if (*fd < 0 && errno == ENOSYS)	/* before Linux 5.6 */
+		return ltgf_tree_open(top, name, fd);
+	return *fd < 0 ? -1 : 0;
+}
+
+/* Move a directory up. A mount on it is in the way. */
+static int move_up(int dir_fd, const char *name, int top, const char *fresh)
+{
+	while (renameat(dir_fd, name, top, fresh) < 0 && errno != ENOENT) {
+		if (errno != EBUSY || detach(dir_fd, name) < 0)
 			return -1;
 	}
-	return errno == ENOSYS ? ltgf_tree_open(top, name, fd) : -1;
+	return 0;
 }
 
 /*
- * Take a directory's own directories up into `top` under new names and remove the rest: so depth
- * costs neither stack nor descriptors. It is made ours first, so that its owner adds nothing more.
+ * Take a directory's own directories up into `top`, remove the rest: so depth costs neither stack
+ * nor descriptors. It is made ours first, so that its owner adds nothing more.
  */
 static int hoist(int top, const char *name, unsigned int *serial)
 {
@@ -145,8 +155,7 @@ static int hoist(int top, const char *name, unsigned int *serial)
 			continue;
 		is_dir = remove_plain(dirfd(dir), item->d_name);
 		(void) snprintf(fresh, sizeof(fresh), "ltgf.%u", (*serial)++);
-		if (is_dir < 0 || (is_dir && renameat(dirfd(dir), item->d_name, top, fresh) < 0 &&
-				   errno != ENOENT))
+		if (is_dir < 0 || (is_dir && move_up(dirfd(dir), item->d_name, top, fresh) < 0))
 			goto out;
 	}
 	rc = errno ? -1 : 0;
@@ -269,8 +278,7 @@ int ltgf_tree_lock(int dir_fd, unsigned int wait_ms, int *lock_fd)
 	struct stat st;
 
 	if (fd < 0) {
-		if (errno == ENOENT) /* the directory itself is gone */
-			errno = ESTALE;
+		errno = errno == ENOENT ? ESTALE : errno; /* the directory is gone */
 		return -1;
 	}
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {

@@ -47,7 +47,9 @@ def test_mps_03_the_form_with_a_device_is_passed_on_and_no_other(node):  # noqa:
     assert node.env(1)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=9830M"
     due = gib * 1024 * half // 100
     node.start(job=2, devices="4,5", mem=f"0={due}M,1={due}M")
-    assert node.env(2)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=40960M,1=40960M"
+    assert node.state(2)["mem_limit"] == "0=40960M,1=40960M"
+    with Client(node.env(2)) as client:  # by the daemon; two in the environment could lift it
+        assert client.sees["limits"] == {"0": due << 20, "1": due << 20}
     for text in ("10240MB", "0=10240MB", "4G", "\N{LEFT DOUBLE QUOTATION MARK}0=4G", "0=4M, 1=4M"):
         node.fail("start", job=3, uid=ANNA, devices="4", mem=text)
 

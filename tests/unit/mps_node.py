@@ -98,7 +98,8 @@ class Client:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(5)
         self.sock.connect(env["CUDA_MPS_PIPE_DIRECTORY"] + "/control")
-        self.sock.sendall(f"client {uid}\n".encode())
+        limit = env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "")
+        self.sock.sendall(f"client {uid} {env['CUDA_VISIBLE_DEVICES']} {limit}\n".encode())
         self.sees = json.loads(self.sock.recv(4096))
 
     def __enter__(self):

@@ -37,20 +37,35 @@ def test_one_of_two_daemons_that_cannot_start_fails_both(node):
     assert node.processes() == []
 
 
+def limits(env):
+    """What a client of this environment is held to, in MiB."""
+    with Client(env) as client:
+        return [size >> 20 for size in client.sees["limits"].values()]
+
+
 def test_a_task_with_one_of_the_gpus_counts_from_zero(node):
     node.start(devices="2,5", mem="0=1024M,1=3072M")
-    with Client(node.env()) as client:  # the driver counts a client's own devices: the larger
-        assert client.sees["limits"] == {"0": 3072 << 20, "1": 3072 << 20}
     env = node.env(devices="5")
     assert env["CUDA_VISIBLE_DEVICES"] == "1"
     assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=3072M"
-    assert node.env()["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1024M,1=3072M"
+    assert limits(env) == [3072]
+    assert limits(node.env(devices="2")) == [1024]
+    assert limits(node.env()) == [1024, 3072]
     assert node.env(mem="0=5M,1=6M", devices="5", threads=9) == env | {
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=6M",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "9",
     }
     assert 'device "3" of the task is none' in node.fail("env", job=7, devices="3")
     assert "not one 0=" in node.fail("env", job=7, mem="0=5M")
+
+
+def test_equal_limits_hold_also_when_the_task_picks_its_gpu(node):
+    node.start(devices="2,5", mem="0=1024M,1=1024M")
+    env = node.env()
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in env  # it would lift all if a device is hidden
+    assert limits(env) == [1024, 1024]
+    assert limits(env | {"CUDA_VISIBLE_DEVICES": "1"}) == [1024]
+    assert limits(node.env(devices="5")) == [1024]
 
 
 def test_jobs_of_one_user_share_a_gpus_daemon_until_the_last(node):
@@ -201,7 +216,7 @@ def test_a_long_run_directory_gives_a_short_one_in_tmp(node, name):
     node.rundir = node.place / name
     node.start(job=job)
     assert node.env(job)["CUDA_MPS_PIPE_DIRECTORY"] == f"/tmp/ltgf.{job}.mps.0/p"
-    Client(node.env(job)).__exit__()
+    limits(node.env(job))
     node.do("stop", job=job)
     short = Path(f"/tmp/ltgf.{job}.mps.0")
     assert not short.exists()
