@@ -32,6 +32,7 @@ class Site:
 
     lab: Lab
     built: Path
+    headers: str
 
     @property
     def plugin(self) -> Path:

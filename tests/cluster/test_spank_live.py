@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,17 +16,23 @@ from spank_site import SHOW, Site, build, variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.cluster
 GPU = "--gres=gpu:1"
+TRIXIE = "/var/cache/ltgf/trixie"
 
 
-@pytest.fixture(scope="module")
-def site(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    built = tmp_path_factory.mktemp("spank")
-    assert build(built).returncode == 0
-    site = Site(cluster, built)
+SERIES = ["cluster", pytest.param("trixie", marks=pytest.mark.trixie)]
+
+
+@pytest.fixture(scope="module", params=SERIES)
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    lab: Lab = request.getfixturevalue(request.param)
+    headers = "/usr/include" if request.param == "cluster" else f"{TRIXIE}/usr/include"
+    site = Site(lab, tmp_path_factory.mktemp("spank"), headers)
+    assert build(site.built, SLURM_INCLUDE=headers).returncode == 0
     site.install()
     yield site
     site.uninstall()
@@ -45,12 +53,12 @@ def test_a_job_that_asks_nothing_gets_nothing(site: Site) -> None:
 
 
 def test_the_cost_at_task_start_is_below_a_millisecond(site: Site) -> None:
+    if TRIXIE in site.headers:
+        pytest.skip("24.11 shows a node's debug lines to root and SlurmUser alone")
     took = []
     for _ in range(5):
         done = site.as_user("srun", "--slurmd-debug=debug", GPU, "true")
-        took += [
-            int(line.split()[-2]) for line in done.stderr.splitlines() if "task_init took" in line
-        ]
+        took += [int(us) for us in re.findall(r"task_init took (\d+) us", done.stderr)]
     assert len(took) == 5
     assert min(took) < 1000, took
 
@@ -62,7 +70,7 @@ def test_mps_gives_a_daemon_of_the_jobs_own(site: Site) -> None:
         "--mps", "--mps-mem=12%", "--mps-threads=30", "--gres=gpu:2", "-wn1", script=script
     )
     found = variables(text)
-    assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=9830M,1=9830M"
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in found  # two GPUs alike: the daemon holds it
     assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
     assert found["CUDA_MPS_PIPE_DIRECTORY"].startswith(f"{site.rundir()}/")
     owner, job = text.splitlines()[-2:]
@@ -76,7 +84,7 @@ def test_mps_gives_a_daemon_of_the_jobs_own(site: Site) -> None:
     [
         pytest.param(["--mps-mem=4G", "-n3", GPU], ["0=1365M"] * 3, id="per job"),
         pytest.param(["--mps-mem=4G,per-task", "-n3", GPU], ["0=4096M"] * 3, id="per task"),
-        pytest.param(["--mps-mem=4G", "-n2", "--gres=gpu:2"], ["0=4096M,1=4096M"] * 2, id="dealt"),
+        pytest.param(["--mps-mem=4G", "-n2", "--gres=gpu:2"], [], id="dealt, held by the daemon"),
         pytest.param(
             ["--mps-mem=4G", "-n4", "--gres=gpu:2", "--gpu-bind=single:2"], ["0=2048M"] * 4,
             id="bound tasks",
@@ -396,19 +404,18 @@ def test_a_plugin_of_another_slurm_is_refused_with_a_line_and_harms_nobody(site:
     headers = site.lab.state / "headers" / "slurm"
     headers.mkdir(parents=True)
     for name in ("spank.h", "slurm_errno.h", "slurm_version.h"):
-        text = call("cat", f"/usr/include/slurm/{name}").stdout
-        (headers / name).write_text(text.replace("0x160508", "0x180b05"))
+        text = (Path(site.headers) / "slurm" / name).read_text()
+        (headers / name).write_text(re.sub(r"(SLURM_VERSION_NUMBER) 0x\w+", r"\1 0x170b03", text))
     folder = site.lab.state / "old"
-    assert (
-        build(folder, f"{folder}/spank_ltgf.so", SLURM_INCLUDE=str(headers.parent)).returncode == 0
-    )
-    env = other_login(site, site.lab.state / "login2", f"optional {folder}/spank_ltgf.so\n")
+    target = f"{folder}/spank_ltgf.so"
+    assert build(folder, target, SLURM_INCLUDE=str(headers.parent)).returncode == 0
+    env = other_login(site, site.lab.state / "login2", f"optional {target}\n")
     done = site.as_user("srun", "echo", "ran", **env)
     assert (done.returncode, done.stdout) == (0, "ran\n")
     assert "ncompatible" in done.stderr
     done = build(folder, "version", SLURM_INCLUDE=str(headers.parent))
     assert done.returncode != 0
-    assert "built for Slurm 24.11, but this machine runs Slurm 22.05" in done.stderr
+    assert "built for Slurm 23.11, but this machine runs Slurm 22.05" in done.stderr
 
 
 def test_every_node_stays_in_service(site: Site) -> None:
