@@ -28,7 +28,7 @@ struct node_job {
 	char rundir[LTGF_PATH];
 };
 
-/* Is there a /proc/… or other word in the environment? "" counts as none. */
+/* A variable of this process; "" counts as none. */
 static const char *said(const char *name)
 {
 	const char *value = getenv(name);
@@ -140,7 +140,7 @@ static int start_mps(const struct ltgf_arguments *arguments, const struct node_j
 {
 	size_t n = ltgf_share_devices(job->devices);
 	char limit[LTGF_MPS_LIST], total[LTGF_MPS_LIST];
-	struct ltgf_share share;
+	struct ltgf_share share = { 0, 0 };
 	struct ltgf_mps_job mps = {
 		.job_id = job->id, .uid = job->uid, .gid = job->gid, .user = job->user,
 		.rundir = job->rundir, .devices = job->devices, .mem_limit = limit,
@@ -149,9 +149,11 @@ static int start_mps(const struct ltgf_arguments *arguments, const struct node_j
 		.timeout_s = arguments->timeout_s, .exclusive = arguments->exclusive,
 	};
 
-	if (ltgf_share_read(said("SLURM_SHARDS_ON_NODE"), arguments->shards, n,
-			    said("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), &share, why, LTGF_WHY) ||
-	    find_memory(arguments, job, wish, &share, total, why) ||
+	if ((wish->mem.kind == LTGF_MEM_AUTO || wish->threads_auto) &&
+	    ltgf_share_read(said("SLURM_SHARDS_ON_NODE"), arguments->shards, n,
+			    said("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), &share, why, LTGF_WHY))
+		return -1;
+	if (find_memory(arguments, job, wish, &share, total, why) ||
 	    ltgf_share_memory(&wish->mem, &share, total, n, 1, limit, sizeof(limit), why,
 			      LTGF_WHY))
 		return -1;

@@ -175,6 +175,7 @@ void ltgf_task_begins(spank_t spank, struct ltgf_shim *shim)
 		slurm_error("ltgf: job %u: %s", task.job_id, why);
 	if (!asks(shim)) {
 		ltgf_task_without_mps(&task);
+		ltgf_task_without_ckpt(&task);
 		return;
 	}
 	read_node_name(&task);
@@ -189,6 +190,8 @@ void ltgf_task_begins(spank_t spank, struct ltgf_shim *shim)
 		ltgf_task_without_mps(&task);
 	else if (ltgf_task_mps(&task, why, sizeof(why)))
 		fail(&task, why);
-	if (task.wish.ckpt && ltgf_task_ckpt(&task, why, sizeof(why)))
+	if (!task.wish.ckpt)
+		ltgf_task_without_ckpt(&task);
+	else if (ltgf_task_ckpt(&task, why, sizeof(why)))
 		fail(&task, why);
 }

@@ -34,6 +34,9 @@ int ltgf_task_mps(const struct ltgf_task *task, char *why, size_t why_len);
 /* Take away what a job or step around this one left of its MPS. */
 void ltgf_task_without_mps(const struct ltgf_task *task);
 
+/* Take away what a job or step around this one left of its checkpoints: they are not this job's. */
+void ltgf_task_without_ckpt(const struct ltgf_task *task);
+
 /* The checkpoint folder, its record, LTGF_CKPT_…. */
 int ltgf_task_ckpt(const struct ltgf_task *task, char *why, size_t why_len);
 

@@ -9,6 +9,19 @@
 #include "mps_why.h"
 #include "task.h"
 
+void ltgf_task_without_ckpt(const struct ltgf_task *task)
+{
+	static const char *const variables[] = { "LTGF_CKPT_MODE", "LTGF_CKPT_DIR",
+						 "LTGF_CKPT_SIGNAL", "LTGF_CKPT_COMMAND",
+						 "LTGF_CKPT_TIMEOUT_S", "LTGF_CKPT_INTERVAL_S",
+						 "LTGF_CKPT_LAST" };
+
+	if (!ltgf_task_env(task, variables[0]))
+		return;
+	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+		spank_unsetenv(task->spank, variables[i]);
+}
+
 /* Set, or take away what an earlier job left. */
 static int give(const struct ltgf_task *task, const char *name, const char *value, char *why,
 		size_t why_len)
@@ -68,10 +81,12 @@ static int write_records(const struct ltgf_task *task, const struct ltgf_ckpt_jo
 }
 
 /* The job as a whole has one record: the batch script writes it, or the first task of step 0. */
-static bool writes_record(const struct ltgf_task *task)
+static bool writes_record(const struct ltgf_task *task, const char *dir)
 {
+	const char *before = ltgf_task_env(task, "LTGF_CKPT_DIR");
+
 	return task->is_batch || (task->step_id == 0 && task->node == 0 && task->local_id == 0 &&
-				  !ltgf_task_env(task, "LTGF_CKPT_MODE"));
+				  (!before || strcmp(before, dir)));
 }
 
 int ltgf_task_ckpt(const struct ltgf_task *task, char *why, size_t why_len)
@@ -91,7 +106,7 @@ int ltgf_task_ckpt(const struct ltgf_task *task, char *why, size_t why_len)
 			  why_len) ||
 	    ltgf_ckpt_make(dir, getuid(), why, why_len))
 		return -1;
-	if (writes_record(task) && write_records(task, &job, why, why_len))
+	if (writes_record(task, dir) && write_records(task, &job, why, why_len))
 		return -1;
 	return give_all(task, dir, why, why_len);
 }

@@ -260,6 +260,17 @@ def test_a_checkpoint_folder_that_cannot_be_made_fails_the_job_not_the_node(site
     assert site.node_states() <= {"idle", "mixed"}
 
 
+def test_a_job_submitted_in_a_job_has_a_folder_of_its_own_or_none(site: Site) -> None:
+    submit = f"sbatch --wait -o {site.out}/%j {{}} --wrap=\"{SHOW}\" | cut -d' ' -f4"
+    script = f"{submit.format('')}; {submit.format('--ckpt=off')}"
+    job = site.submit("--ckpt=app", f"--ckpt-dir={site.out}/nest", script=script)
+    with_ckpt, without = site.output(job).split()
+    assert variables((site.out / with_ckpt).read_text())["LTGF_CKPT_DIR"] == (
+        f"{site.out}/nest/{with_ckpt}"
+    )
+    assert not variables((site.out / without).read_text())
+
+
 def test_a_lease_tells_its_end_to_every_task(site: Site) -> None:
     site.plugstack("lease=90min")
     began = int(time.time())
