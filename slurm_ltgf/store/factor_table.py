@@ -7,6 +7,8 @@ the old one or the new one; its checksum finds what a disk or a hand did to it.
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -161,12 +163,17 @@ class FactorFile:
     path: Path
 
     def write(self, table: FactorTable) -> None:
-        """Replace the table.
+        """Replace the table, and sweep up what a writer that was killed left of another.
+
+        There is one writer at a time: whoever holds the ledger's lock.
 
         Raises:
             FileError: it cannot be written; the old one stands.
         """
         replace_bytes(self.path, encode(table))
+        for left in self.path.parent.glob(f".{glob.escape(self.path.name)}.????????"):
+            with contextlib.suppress(OSError):
+                left.unlink()
 
     def remove(self) -> None:
         """Take the table away: the plugin then gives every job 0.

@@ -27,6 +27,7 @@ from slurm_ltgf.store.factor_table import (
     parse_status,
 )
 from slurm_ltgf.store.files import FileError
+from tests.c_tools import need
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 sys.path.insert(0, str(GOLDEN))
@@ -71,6 +72,15 @@ def test_a_file_is_replaced_and_removed(tmp_path):
     file.remove()
     file.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_writer_left_is_swept_and_the_plugins_files_are_not(tmp_path):
+    for name in (".factors.ab_12xyz", ".factors.status.new", "factors.status", ".other.12345678"):
+        (tmp_path / name).touch()
+    FactorFile(tmp_path / "factors").write(TABLE)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".factors.status.new", ".other.12345678", "factors", "factors.status",
+    ]  # fmt: skip
 
 
 def test_a_table_that_cannot_be_written_is_named(tmp_path):
@@ -153,6 +163,7 @@ def ask(program, folder, table, jobs):
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     """The C reader as a command, under ASan and UBSan."""
+    need("gcc", "make")
     out = tmp_path_factory.mktemp("ask")
     argv = ["make", "-s", "-C", str(SITE_FACTOR), f"OUT={out}", f"{out}/ask"]
     subprocess.run(argv, check=True)

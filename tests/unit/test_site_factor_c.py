@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.c_tools import need
+
 SITE_FACTOR = Path(__file__).parents[2] / "site_factor"
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Lines of `make check`: under ASan and UBSan, the watching thread's under TSan."""
+    need("gcc", "make")
     out = tmp_path_factory.mktemp("site_factor")
     argv = ["make", "-s", "-C", str(SITE_FACTOR), f"OUT={out}", "check"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
