@@ -10,7 +10,8 @@
 #include "src/common/slurm_xlator.h"
 
 #include "src/common/log.h"
-#include "src/common/timers.h"
+#include "src/common/xmalloc.h"
+#include "src/common/xstring.h"
 #include "src/slurmctld/slurmctld.h"
 
 #if __has_include("src/common/job_record.h")
@@ -27,6 +28,7 @@ const uint32_t plugin_version = SLURM_VERSION_NUMBER;
 
 static struct {
 	struct ltgf_watch *watch;
+	char *path; /* of the table that is watched */
 	/* Whether the last walk had a table. The first table, or one after a time without, counts for
 	 * all jobs from the same walk on: else newcomers would pass those that still have 0. */
 	bool is_applied;
@@ -61,6 +63,7 @@ extern int init(void)
 	if (path && ltgf_watch_start(path, say, &plugin.watch))
 		error("ltgf: %s cannot be watched: %m: all site factors stay 0 until slurmctld is "
 		      "restarted", path);
+	plugin.path = xstrdup(path);
 	return SLURM_SUCCESS;
 }
 
@@ -68,6 +71,7 @@ extern int fini(void)
 {
 	ltgf_watch_stop(plugin.watch);
 	plugin.watch = NULL;
+	xfree(plugin.path);
 	return SLURM_SUCCESS;
 }
 
@@ -75,12 +79,17 @@ extern void site_factor_p_reconfig(void)
 {
 	const char *path = table_path();
 
-	if (!path)
+	if (!path || (plugin.watch && !xstrcmp(path, plugin.path)))
 		return;
-	if (!plugin.watch)
-		init();
-	else if (ltgf_watch_follow(plugin.watch, path))
+	if (plugin.watch && ltgf_watch_follow(plugin.watch, path)) {
 		error("ltgf: %s cannot be watched: %m: the table of before stays", path);
+		return;
+	}
+	xfree(plugin.path);
+	if (plugin.watch)
+		plugin.path = xstrdup(path);
+	else
+		init();
 }
 
 /* RET tasks of a job that can start: of an array as many as its throttle lets */

@@ -28,6 +28,8 @@ from slurm_ltgf.store.factor_table import FactorFile
 from slurm_ltgf.store.files import FileError
 from slurm_ltgf.store.ledger import AuditEntry, Ledger, StoreCounts
 
+Way = Literal["table", "scontrol"]
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -41,7 +43,7 @@ class Pass:
     result: ControlResult
     deferred: int
     notes: tuple[str, ...] = ()
-    by: Literal["table", "scontrol"] = "scontrol"
+    by: Way = "scontrol"
 
 
 def tick(
@@ -69,7 +71,9 @@ def tick(
     synced = _sync(edges, ledger, config, queue=queue, now=now, memory=memory, progress=progress)
     seen = view(edges, ledger, config, queue=queue, now=now, memory=memory)
     if dry_run:
-        return Pass(seen, synced, ControlResult(), _deferred(seen, config))
+        by: Way = "table" if _has_plugin(edges, clock()) else "scontrol"
+        left = 0 if by == "table" else _deferred(seen, config)
+        return Pass(seen, synced, ControlResult(), left, by=by)
     published, notes = _publish(edges, ledger, seen, config, clock=clock)
     if published is not None:
         return Pass(seen, synced, published, 0, by="table")
@@ -82,6 +86,12 @@ def tick(
 
 def _deferred(seen: View, config: Config) -> int:
     return max(len(seen.plan.changes) - config.queue.max_writes, 0)
+
+
+def _has_plugin(edges: Edges, now: float) -> bool:
+    """Whether a slurmctld reads the site's table."""
+    status = edges.table.status() if edges.table is not None else None
+    return status is not None and status.is_alive(now)
 
 
 def _ranks(changes: Sequence[Change], seen: View) -> list[str]:
@@ -103,8 +113,7 @@ def _publish(
         edges.table.write(table)
     except FileError as exc:
         return None, (f"{exc}; SiteFactors go by scontrol",)
-    status = edges.table.status()
-    if status is None or not status.is_alive(clock()):
+    if not _has_plugin(edges, clock()):
         return None, ()
     told = [
         Change(turn.job.job_id, before.get(turn.job.job_id), new, turn.rank)

@@ -219,6 +219,34 @@ def test_held_jobs_and_priorities_set_by_hand_stay_as_they_are(
     assert seen(lab, held)[held] == 7 * MILLION, "a job that is released has its label at once"
 
 
+def test_reconfigure_goes_to_another_table_and_forgets_nothing_of_the_same(
+    lab: Lab, ltgf: Ltgf, table: FactorFile
+):
+    job = waiting(lab, "bob")
+    table.write(simple({job: 5 * MILLION}))
+    wait_state(table, "ok")
+    walk(lab)
+    conf = lab.state / "etc/slurm.conf"
+    text = conf.read_text()
+    read = len(log_lines(lab, "is read:"))
+    lab.run("scontrol", "reconfigure")
+    other = FactorFile(table.path.with_name("other"))
+    other.write(simple({job: 6 * MILLION}))
+    try:
+        conf.write_text(text.replace(f"Parameters={table.path}", f"Parameters={other.path}"))
+        lab.run("scontrol", "reconfigure")
+        wait_state(other, "ok")
+        assert table.status() is None
+        assert len(log_lines(lab, "is read:")) == read + 1
+        lab.run("scontrol", "update", f"job={job}", "comment=asks")
+        assert factors(lab)[job] == 6 * MILLION
+    finally:
+        conf.write_text(text)
+        other.remove()
+        lab.run("scontrol", "reconfigure")
+        wait_state(table, "ok")
+
+
 def test_arrays_and_jobs_of_others_accounts(lab: Lab, ltgf: Ltgf, table: FactorFile):
     know_nodes(lab)
     first = waiting(lab, "bob")
