@@ -1,4 +1,4 @@
-"""The table in factor_table.bin, in numbers that a person can check: see site_factor/test_pure.c."""
+"""The table in factor_table.bin, in numbers that one can check by hand: see test_pure.c."""
 
 from slurm_ltgf.store.factor_table import FAR, Anchor, FactorTable, TenantEntry
 
