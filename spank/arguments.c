@@ -86,6 +86,7 @@ static const struct {
 	KEY("prefix", prefix, read_prefix, "letters a-z, digits and -, at most 31"),
 	KEY("gpumem", gpumem_mib, read_size, "a size with unit, as 80G"),
 	KEY("shards", shards, read_count, "a number of shards per GPU"),
+	KEY("clients", clients, read_count, "a number of clients per GPU"),
 	KEY("timeout", timeout_s, read_time, "a time, as 10s"),
 	KEY("reap_after", reap_after_s, read_age, "a time, as 10min, or 0"),
 	KEY("lease", lease_s, read_time, "a time, as 90min"),
@@ -155,6 +156,7 @@ int ltgf_arguments_read(int count, char *const words[], struct ltgf_arguments *a
 	strcpy(arguments->rundir, "/run/ltgf");
 	strcpy(arguments->control, "/usr/bin/nvidia-cuda-mps-control");
 	strcpy(arguments->smi, "/usr/bin/nvidia-smi");
+	arguments->clients = 60;	/* Volta and later, at CUDA_DEVICE_MAX_CONNECTIONS=2 */
 	arguments->timeout_s = 10;
 	arguments->reap_after_s = 600;
 	for (int i = 0; i < count; i++)

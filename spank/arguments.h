@@ -23,6 +23,7 @@ struct ltgf_arguments {
 	char prefix[32];		/* before every option's name */
 	uint64_t gpumem_mib;		/* 0: ask nvidia-smi */
 	uint32_t shards;		/* per GPU; 0: not said */
+	uint32_t clients;		/* that a GPU's MPS takes */
 	uint32_t timeout_s;		/* for the start of MPS */
 	uint32_t reap_after_s;
 	uint32_t lease_s;		/* 0: no leases */

@@ -18,18 +18,20 @@ static void good(void)
 {
 	char *words[] = { "rundir=/run/x/%n", "control=/opt/c", "smi=/opt/s", "gpumap=/m",
 			  "gpustat=/g",
-			  "records=/r", "prefix=lt-", "gpumem=80G", "shards=4", "timeout=5s",
+			  "records=/r", "prefix=lt-", "gpumem=80G", "shards=4", "clients=48", "timeout=5s",
 			  "reap_after=0", "lease=90min", "exclusive=yes", "mps-mem=auto",
 			  "ckpt-dir=/scratch/%u" };
 
 	CHECK(!ltgf_arguments_read(0, NULL, &arguments));
 	CHECK_TEXT(arguments.rundir, "/run/ltgf");
+	CHECK(arguments.clients == 60);
 	CHECK(arguments.timeout_s == 10 && arguments.reap_after_s == 600 && !arguments.lease_s);
 	CHECK(!ltgf_arguments_read(sizeof(words) / sizeof(words[0]), words, &arguments));
 	CHECK_TEXT(arguments.error, "");
 	CHECK_TEXT(arguments.rundir, "/run/x/%n");
 	CHECK_TEXT(arguments.prefix, "lt-");
 	CHECK(arguments.gpumem_mib == 80 * 1024 && arguments.shards == 4);
+	CHECK(arguments.clients == 48);
 	CHECK(arguments.timeout_s == 5 && arguments.reap_after_s == 0 && arguments.lease_s == 5400);
 	CHECK(arguments.exclusive && arguments.site.from[LTGF_MPS_MEM] == LTGF_FROM_SITE);
 	CHECK_TEXT(arguments.site.text[LTGF_CKPT_DIR], "/scratch/%u");
@@ -39,7 +41,7 @@ static void good(void)
 static void bad(void)
 {
 	static const char *const words[] = { "rundir=run", "rundir=", "rundir", "rundri=/run", "=",
-					     "", "shards=0", "shards=x", "timeout=0", "exclusive=1",
+					     "", "shards=0", "shards=x", "clients=0", "timeout=0", "exclusive=1",
 					     "prefix=-x", "prefix=UP", "gpumem=80", "lease=x",
 					     "mps=maybe", "ckpt-dir=rel", "mps-memory=4G" };
 	char *two[] = { "mpps=job", "shards=4", "zzz" };

@@ -12,7 +12,7 @@
 
 #include "harness.h"
 
-static char base[] = "/tmp/ltgf-tree-XXXXXX";
+static char base[] = "/dev/shm/ltgf-tree.XXXXXX";
 static int top;
 
 static int is_there(const char *name)

@@ -100,6 +100,17 @@ def test_memory_limits_are_the_jobs_or_the_tasks(
     assert text.split() == limits
 
 
+def test_more_tasks_than_mps_takes_clients_end_the_step(site: Site) -> None:
+    """Field case MPS-08: the 61st client would fail at its context, with nothing said."""
+    site.plugstack("clients=2")
+    assert len(site.srun("--mps", "-N1", "-n2", GPU, script="echo ok").split()) == 2
+    done = site.as_user("srun", "--mps", "-N1", "-n3", GPU, "true")
+    assert done.returncode == 1
+    assert "3 tasks of this step share a GPU, whose MPS takes 2 clients" in done.stderr
+    assert len(site.srun("--mps", "-N1", "-n3", "--gres=gpu:2", script="echo ok").split()) == 3
+    assert site.lab.out("sinfo", "-h", "-t", "drain", "-o", "%n") == ""
+
+
 def test_threads_auto_is_the_share_of_gres_mps(site: Site) -> None:
     found = site.variables("--mps", "--mps-threads=auto", "--gres=mps:40")
     assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "40"
