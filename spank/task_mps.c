@@ -69,9 +69,9 @@ static int settle_limits(const struct ltgf_task *task, struct ltgf_mps_env *env,
 	if (!task->is_batch && task->local_tasks)
 		clients = ltgf_limit_clients(task->local_tasks, devices);
 	if (clients > task->arguments->clients)
-		return ltgf_why(why, why_len, "%u tasks of this step share a GPU, whose MPS takes %u "
-				"clients: start fewer tasks a node, or ask for more GPUs", clients,
-				task->arguments->clients);
+		return ltgf_why(why, why_len, "%u tasks of this step share a GPU, whose MPS takes "
+				"%u clients: start fewer tasks a node, or ask for more GPUs",
+				clients, task->arguments->clients);
 	if (ltgf_share_memory(&wish->mem, &share, total, ltgf_share_devices(env->visible),
 			      clients, limit, sizeof(limit), why, why_len))
 		return -1;

@@ -17,8 +17,8 @@ static int read1(const char *word)
 static void good(void)
 {
 	char *words[] = { "rundir=/run/x/%n", "control=/opt/c", "smi=/opt/s", "gpumap=/m",
-			  "gpustat=/g",
-			  "records=/r", "prefix=lt-", "gpumem=80G", "shards=4", "clients=48", "timeout=5s",
+			  "gpustat=/g", "records=/r", "prefix=lt-", "gpumem=80G",
+			  "shards=4", "clients=48", "timeout=5s",
 			  "reap_after=0", "lease=90min", "exclusive=yes", "mps-mem=auto",
 			  "ckpt-dir=/scratch/%u" };
 
@@ -41,7 +41,8 @@ static void good(void)
 static void bad(void)
 {
 	static const char *const words[] = { "rundir=run", "rundir=", "rundir", "rundri=/run", "=",
-					     "", "shards=0", "shards=x", "clients=0", "timeout=0", "exclusive=1",
+					     "", "shards=0", "shards=x", "clients=0",
+					     "timeout=0", "exclusive=1",
 					     "prefix=-x", "prefix=UP", "gpumem=80", "lease=x",
 					     "mps=maybe", "ckpt-dir=rel", "mps-memory=4G" };
 	char *two[] = { "mpps=job", "shards=4", "zzz" };
