@@ -3,7 +3,8 @@
 
 Prints one line of JSON a step. Steps: `see` (devices, multiprocessors, free memory), `alloc=GiB`
 (one allocation more, kept), `spin=SECONDS,BLOCKS` (kernels of some 0.2 ms one after the other),
-`wait=FILE` (until it is there), `touch=FILE`, `sleep=SECONDS`. A step that CUDA refuses says so and
+`device=N` (what follows is on the Nth visible device), `wait=FILE` (until it is there),
+`touch=FILE`, `sleep=SECONDS`. A step that CUDA refuses says so and
 does not end it.
 """
 
@@ -51,14 +52,14 @@ class Refused(Exception):
 
 
 class Client:
-    """A context on the first visible device."""
+    """A context on a visible device."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._call("cuInit", 0)
         count, device, context = ctypes.c_int(), ctypes.c_int(), ctypes.c_void_p()
         self._call("cuDeviceGetCount", ctypes.byref(count))
-        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        self._call("cuDeviceGet", ctypes.byref(device), number)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._call("cuCtxSetCurrent", context)
         self.devices, self._device = count.value, device
@@ -138,6 +139,8 @@ def main() -> int:
                 end = time.monotonic() + 120
                 while not Path(value).exists() and time.monotonic() < end:
                     time.sleep(0.01)
+            elif name == "device":
+                client = Client(int(value))
             else:
                 client = client or Client()
                 tell(step, did(client, name, value))
