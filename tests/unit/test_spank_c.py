@@ -133,7 +133,7 @@ def test_every_option_variable_and_word_is_in_the_reference() -> None:
     for name, variable in table:
         assert re.search(rf"^\| `--{name}[=\[].*`{variable}` \|$", page, re.MULTILINE), name
     words = re.findall(r'KEY\("(\w+)"', (SPANK / "arguments.c").read_text())
-    assert len(words) == 13
+    assert len(words) == 14
     for word in words:
         assert re.search(rf"^\| `{word}=`", page, re.MULTILINE), word
     given = re.findall(r'"(LTGF_CKPT_\w+)"', (SPANK / "task_ckpt.c").read_text())
