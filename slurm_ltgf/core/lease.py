@@ -193,20 +193,7 @@ class _Exchange:
         self._now = now
         self._place = {job_id: i for i, job_id in enumerate(turns)}
         self._held = {name: own.held_gpus for name, own in standings.items()}
-        # most of them are not: three comparisons tell that at a fraction of the price
-        part, restarts = lease_rules.overhead, lease_rules.max_restarts
-        before = now - lease_rules.min_run_s
-        self._dear = {
-            job_id: reason
-            for job_id, job in running.items()
-            if not (
-                job.can_checkpoint
-                and job.started <= before
-                and (now - job.started) * part >= job.cost_s
-                and job.restarts < restarts
-            )
-            and (reason := self._cost(job))
-        }
+        self._dear = {j: reason for j, job in running.items() if (reason := self._cost(job))}
         # the last in the order is the first to go
         self._movable = [j for j in reversed(turns) if j in running and j not in self._dear]
         self._in_vain: dict[tuple[str, float, int, int], int] = {}

@@ -57,7 +57,7 @@ class Indices:
         self._present -= 1
 
     def stake(self, job: Job, key: _Key, record: PendingJob) -> Stake:
-        """What `ranked` has to know of a job that waits, or runs since now."""
+        """What `rated` has to know of a job that waits, or runs since now."""
         gpus = job.gpus if job.start is not None else 0
         got = job.gpus * job.kept_s - gpus * (job.start or 0)
         return got, gpus, job.gpus, self._begun[job.job_id], key, record
