@@ -149,7 +149,7 @@ def jobs_in_turn(
     A tenant's next key is known before its next job is: a queue is not looked into until the turn
     comes to its tenant.
     """
-    accounts = [_Account(standings[tenant], rules) for tenant in sorted(queues)]
+    accounts = [Account(standings[tenant], rules) for tenant in sorted(queues)]
     jobs = [iter(queues[tenant]) for tenant in sorted(queues)]
     heads = [(account.key(), i) for i, account in enumerate(accounts)]
     heapq.heapify(heads)
@@ -236,7 +236,7 @@ def _tagged(
     place: int, jobs: Iterable[PendingJob], standing: Standing, rules: Rules
 ) -> Iterator[_Row]:
     """One tenant's jobs with their keys, which never fall."""
-    account = _Account(standing, rules)
+    account = Account(standing, rules)
     key, charged_gpus = account.key, 0.0
     for job in jobs:
         yield key(demand=job.demand), place, job, charged_gpus
@@ -245,22 +245,30 @@ def _tagged(
             account.charged_gpus = charged_gpus
 
 
-class _Account:
-    """A tenant's account as its jobs are charged to it."""
+class Account:
+    """A tenant's account as its jobs are charged to it.
 
-    __slots__ = ("_due", "_floor_gpus", "_held_gpus", "_lease_s", "_spent", "charged_gpus")
+    due: what a tag is a part of; 0: no entitlement. charged_gpus: of its jobs so far.
+    """
+
+    __slots__ = ("_floor_gpus", "_held_gpus", "_lease_s", "_spent", "charged_gpus", "due")
 
     def __init__(self, standing: Standing, rules: Rules) -> None:
         self._lease_s = rules.lease_s
-        self._due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s
+        self.due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s
         self._floor_gpus = rules.floor * standing.quota_gpus
         self._spent = standing.attained_gpu_s + standing.committed_gpu_s
         self._held_gpus = standing.held_gpus
         self.charged_gpus = 0.0
+
+    @property
+    def floor_left_gpus(self) -> float:
+        """GPUs that may still be charged while the tenant is below its floor."""
+        return self._floor_gpus - self._held_gpus - self.charged_gpus
 
     def key(self, *, demand: bool = True) -> tuple[bool, float, float]:
         """Of its next job."""
         rest = not (demand and self._held_gpus + self.charged_gpus < self._floor_gpus)
         has = self._spent + self._lease_s * self.charged_gpus
         # tenants without entitlement all have tag inf: the one that held least goes first
-        return (rest, has / self._due, 0.0) if self._due > 0 else (rest, math.inf, has)
+        return (rest, has / self.due, 0.0) if self.due > 0 else (rest, math.inf, has)

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from slurm_ltgf.core.factor import LARGEST, Change
 from slurm_ltgf.core.gpus import Pricing, gpus
-from slurm_ltgf.core.order import Rules, Standing, Turn
+from slurm_ltgf.core.order import Account, Rules, Standing, Turn
 from slurm_ltgf.service.present import View
 from slurm_ltgf.service.terms import pricing_of, rules_of
 from slurm_ltgf.store.config import Config
@@ -68,12 +68,13 @@ def _waiting_gpus(turns: Sequence[Turn]) -> dict[str, float]:
 
 def _entry(standing: Standing | None, waiting_gpus: float, rules: Rules) -> TenantEntry:
     """Where the tenant's next job stands, what waits charged; without entitlement: last."""
-    due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s if standing else 0.0
-    if standing is None or due <= 0:
+    account = Account(standing, rules) if standing else None
+    if account is None or account.due <= 0:
         return TenantEntry(FAR, 0.0)
-    has = standing.attained_gpu_s + standing.committed_gpu_s + rules.lease_s * waiting_gpus
-    floor_gpus = rules.floor * standing.quota_gpus - standing.held_gpus - waiting_gpus
-    return TenantEntry(min(has / due, FAR), min(rules.lease_s / due, FAR), max(floor_gpus, 0.0))
+    account.charged_gpus = waiting_gpus
+    _, tag, _ = account.key()
+    slope = min(rules.lease_s / account.due, FAR)
+    return TenantEntry(min(tag, FAR), slope, max(account.floor_left_gpus, 0.0))
 
 
 def place(tag: float, *, below_floor: bool) -> float:
