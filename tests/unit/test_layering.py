@@ -13,11 +13,12 @@ ARROWS = {
     "errors": set(),
     "slurm": {"core.model", "errors"},
     "store": {"core.model", "core.duration", "errors"},
-    "service": {"core", "slurm", "store", "errors"},
+    "checkpoint": {"errors"},
+    "service": {"core", "slurm", "store", "checkpoint", "errors"},
     "daemon": {"service", "errors"},
     "sim": {"core", "slurm.dump", "slurm.run", "store.ledger", "errors"},
     "report": {"core", "errors"},
-    "cli": {"service", "daemon", "sim", "report", "core", "slurm", "store", "errors"},
+    "cli": {"service", "daemon", "sim", "report", "core", "slurm", "store", "checkpoint", "errors"},
 }
 #: What core may use: nothing that can see a file, a clock or an environment.
 PURE = {
