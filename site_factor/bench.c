@@ -42,7 +42,7 @@ static void *table_of(uint32_t jobs, uint32_t spacing, size_t *size)
 	for (uint32_t i = 0; i < ANCHORS; i++)
 		anchors[i] = (struct ltgf_anchor){ i, LTGF_LARGEST - i * 1000000L };
 	for (uint32_t i = 0; i < TENANTS; i++) {
-		tenants[i] = (struct ltgf_tenant){ i, 0.01, 0 };
+		tenants[i] = (struct ltgf_tenant){ i, 0.01, 1, 0, 0, 0 };
 		accounts[i] = (struct ltgf_account){ 1 + i * 8, i };
 		snprintf(text + 1 + i * 8, 8, "acct%03u", i);
 	}

@@ -30,6 +30,8 @@ extern int ltgf_book_open(void *bytes, size_t size, struct ltgf_book **book, con
 		*why = "does not fit into memory";
 		return -1;
 	}
+	for (uint32_t i = 0; i < table.head->tenants; i++)
+		made->charged_gpus[i] = table.tenants[i].charged_gpus;
 	made->bytes = bytes;
 	made->table = table;
 	*book = made;

@@ -137,11 +137,19 @@ static int32_t label_at(const struct ltgf_table *table, double x)
 							  (double)(at->label - at[1].label));
 }
 
+/* core/order.py (Account.key) in C: rounded as there, or ties would fall to another side */
+static double place_of(const struct ltgf_tenant *own, double charged_gpus)
+{
+	double has = own->spent_gpu_s + own->lease_s * charged_gpus, tag;
+
+	if (own->due_gpu_s <= 0)
+		return fmin((1 + has) * LTGF_NO_DUE, LTGF_FAR);
+	tag = fmin(has / own->due_gpu_s, LTGF_NO_DUE / 2);
+	return own->held_gpus + charged_gpus < own->floor_gpus ? -1 / (1 + tag) : tag;
+}
+
 extern int32_t ltgf_table_next(const struct ltgf_table *table, uint32_t tenant,
 			       double charged_gpus)
 {
-	const struct ltgf_tenant *own = table->tenants + tenant;
-	double tag = fmin(own->base + own->slope * charged_gpus, LTGF_FAR);
-
-	return label_at(table, charged_gpus < own->floor_gpus ? -1 / (1 + tag) : tag);
+	return label_at(table, place_of(table->tenants + tenant, charged_gpus));
 }

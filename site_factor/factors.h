@@ -12,9 +12,10 @@
 #include <stdint.h>
 
 #define LTGF_MAGIC "LTGFFACT"
-#define LTGF_VERSION 1
+#define LTGF_VERSION 2
 #define LTGF_LARGEST 2147483645 /* SiteFactor lies within +/- this */
 #define LTGF_FAR 1e300		/* nothing on the axis lies further */
+#define LTGF_NO_DUE 1e280	/* here begin tenants without entitlement; no tag is so far */
 #define LTGF_MOST_GPUS 1e9
 
 struct ltgf_header {
@@ -34,10 +35,13 @@ struct ltgf_anchor {
 	int64_t label;
 };
 
-/* Where a tenant's next job stands: tag = base + slope * GPUs charged since the table was made. */
+/* A tenant's account, and where its next job stands: has = spent_gpu_s + lease_s * charged_gpus,
+ * tag = has / due_gpu_s; with nothing due: behind all tags, at (1 + has) * LTGF_NO_DUE.
+ */
 struct ltgf_tenant {
-	double base, slope;
-	double floor_gpus; /* until so many are charged it goes before all others */
+	double spent_gpu_s, lease_s, due_gpu_s;
+	double held_gpus, floor_gpus; /* while held and charged are less it goes before all others */
+	double charged_gpus;	      /* of its jobs that waited when the table was made */
 };
 
 struct ltgf_account {
@@ -101,7 +105,7 @@ extern int ltgf_table_manages(const struct ltgf_table *table, const char *names)
 /* RET weighted GPUs in a TRES list such as "cpu=4,gres/gpu=2"; 0 for NULL */
 extern double ltgf_table_gpus(const struct ltgf_table *table, const char *tres);
 
-/* RET label of a tenant's next job when `charged_gpus` were charged since the table was made */
+/* RET label of a tenant's next job when it was charged `charged_gpus` in all */
 extern int32_t ltgf_table_next(const struct ltgf_table *table, uint32_t tenant,
 			       double charged_gpus);
 

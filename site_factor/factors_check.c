@@ -5,7 +5,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the table is little endian");
 _Static_assert(sizeof(struct ltgf_header) == 64 && sizeof(struct ltgf_anchor) == 16 &&
-		       sizeof(struct ltgf_tenant) == 24 && sizeof(struct ltgf_account) == 8 &&
+		       sizeof(struct ltgf_tenant) == 48 && sizeof(struct ltgf_account) == 8 &&
 		       sizeof(struct ltgf_price) == 16 && sizeof(struct ltgf_partition) == 8 &&
 		       sizeof(struct ltgf_label) == 8,
 	       "the table's layout has no holes");
@@ -121,8 +121,11 @@ static const char *check_tenants(const struct ltgf_table *table)
 	for (uint32_t i = 0; i < table->head->tenants; i++) {
 		const struct ltgf_tenant *at = table->tenants + i;
 
-		if (!in_range(at->base, 0, LTGF_FAR) || !in_range(at->slope, 0, LTGF_FAR) ||
-		    !in_range(at->floor_gpus, 0, LTGF_MOST_GPUS))
+		if (!in_range(at->spent_gpu_s, 0, LTGF_FAR) ||
+		    !in_range(at->lease_s, 0, LTGF_FAR) || !in_range(at->due_gpu_s, 0, LTGF_FAR) ||
+		    !in_range(at->held_gpus, 0, LTGF_MOST_GPUS) ||
+		    !in_range(at->floor_gpus, 0, LTGF_MOST_GPUS) ||
+		    !in_range(at->charged_gpus, 0, LTGF_MOST_GPUS))
 			return "has a tenant out of range";
 	}
 	return NULL;

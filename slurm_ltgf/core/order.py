@@ -248,27 +248,23 @@ def _tagged(
 class Account:
     """A tenant's account as its jobs are charged to it.
 
-    due: what a tag is a part of; 0: no entitlement. charged_gpus: of its jobs so far.
+    due: what a tag is a part of; 0: no entitlement. charged_gpus: of its jobs so far. The
+    factor table carries these numbers: site_factor/factors.c reckons as `key` does, step by step.
     """
 
-    __slots__ = ("_floor_gpus", "_held_gpus", "_lease_s", "_spent", "charged_gpus", "due")
+    __slots__ = ("_lease_s", "charged_gpus", "due", "floor_gpus", "held_gpus", "spent_gpu_s")
 
     def __init__(self, standing: Standing, rules: Rules) -> None:
         self._lease_s = rules.lease_s
         self.due = standing.due_gpu_s + standing.quota_gpus * rules.lease_s
-        self._floor_gpus = rules.floor * standing.quota_gpus
-        self._spent = standing.attained_gpu_s + standing.committed_gpu_s
-        self._held_gpus = standing.held_gpus
+        self.floor_gpus = rules.floor * standing.quota_gpus
+        self.spent_gpu_s = standing.attained_gpu_s + standing.committed_gpu_s
+        self.held_gpus = standing.held_gpus
         self.charged_gpus = 0.0
-
-    @property
-    def floor_left_gpus(self) -> float:
-        """GPUs that may still be charged while the tenant is below its floor."""
-        return self._floor_gpus - self._held_gpus - self.charged_gpus
 
     def key(self, *, demand: bool = True) -> tuple[bool, float, float]:
         """Of its next job."""
-        rest = not (demand and self._held_gpus + self.charged_gpus < self._floor_gpus)
-        has = self._spent + self._lease_s * self.charged_gpus
+        rest = not (demand and self.held_gpus + self.charged_gpus < self.floor_gpus)
+        has = self.spent_gpu_s + self._lease_s * self.charged_gpus
         # tenants without entitlement all have tag inf: the one that held least goes first
         return (rest, has / self.due, 0.0) if self.due > 0 else (rest, math.inf, has)

@@ -8,7 +8,8 @@ and beyond the last of them the places that tenants' next jobs can have, evenly 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from slurm_ltgf.core.factor import LARGEST, Change
@@ -17,7 +18,7 @@ from slurm_ltgf.core.order import Account, Rules, Standing, Turn
 from slurm_ltgf.service.present import View
 from slurm_ltgf.service.terms import pricing_of, rules_of
 from slurm_ltgf.store.config import Config
-from slurm_ltgf.store.factor_table import FAR, Anchor, FactorTable, TenantEntry
+from slurm_ltgf.store.factor_table import FAR, NO_DUE, Anchor, FactorTable, TenantEntry
 
 #: Before all places; the one of a tenant that holds nothing and had nothing is -1.
 FIRST = -2.0
@@ -67,19 +68,34 @@ def _waiting_gpus(turns: Sequence[Turn]) -> dict[str, float]:
 
 
 def _entry(standing: Standing | None, waiting_gpus: float, rules: Rules) -> TenantEntry:
-    """Where the tenant's next job stands, what waits charged; without entitlement: last."""
-    account = Account(standing, rules) if standing else None
-    if account is None or account.due <= 0:
-        return TenantEntry(FAR, 0.0)
-    account.charged_gpus = waiting_gpus
-    _, tag, _ = account.key()
-    slope = min(rules.lease_s / account.due, FAR)
-    return TenantEntry(min(tag, FAR), slope, max(account.floor_left_gpus, 0.0))
+    """The tenant's account, what waits charged."""
+    account = Account(standing or Standing(0.0, 0.0, 0.0), rules)
+    return TenantEntry(
+        account.spent_gpu_s,
+        rules.lease_s,
+        account.due,
+        account.held_gpus,
+        account.floor_gpus,
+        waiting_gpus,
+    )
 
 
-def place(tag: float, *, below_floor: bool) -> float:
-    """A start tag on the table's axis: who is below its floor comes before all others."""
-    return -1 / (1 + tag) if below_floor else min(tag, FAR)
+def place(has_gpu_s: float, due_gpu_s: float, *, below_floor: bool) -> float:
+    """A job's place on the table's axis: tags, before them who is below its floor, behind them who
+    has nothing due."""
+    if due_gpu_s <= 0:
+        return min((1 + has_gpu_s) * NO_DUE, FAR)
+    tag = min(has_gpu_s / due_gpu_s, NO_DUE / 2)
+    return -1 / (1 + tag) if below_floor else tag
+
+
+def _place_of(turn: Turn) -> float:
+    rest, tag, has = turn.key
+    return (
+        place(has, 0.0, below_floor=False)
+        if tag == math.inf
+        else place(tag, 1, below_floor=not rest)
+    )
 
 
 def anchors(
@@ -87,24 +103,28 @@ def anchors(
 ) -> list[Anchor]:
     """The axis: what waits with its labels, then room for what may come.
 
-    >>> anchors([], {}, [TenantEntry(0.5, 0.1)])[:3]  # doctest: +NORMALIZE_WHITESPACE
+    >>> anchors([], {}, [TenantEntry(5.0, 1.0, 10.0)])[:3]  # doctest: +NORMALIZE_WHITESPACE
     [Anchor(x=-2.0, label=2147483645), Anchor(x=0.5, label=2054114791),
      Anchor(x=0.6, label=1960745937)]
     """
-    known = [
-        Anchor(place(turn.tag, below_floor=turn.below_floor), labels[turn.job.job_id])
-        for turn in turns
-    ]
-    found = _rising([Anchor(FIRST, LARGEST), *(anchor for anchor in known if anchor.x < FAR)])
-    last = found[-1]
-    lowest = max((anchor.label for anchor in known if anchor.x >= FAR), default=0) + 1
-    lowest = min(lowest, last.label)
-    probes = sorted({x for tenant in tenants for x in _probes(tenant) if last.x < x < FAR})
-    room = last.label - lowest
-    found += [
-        Anchor(x, last.label - room * i // (len(probes) + 1)) for i, x in enumerate(probes, 1)
-    ]
-    return [*found, Anchor(FAR, 1 if lowest > 1 else lowest)]
+    known = [Anchor(_place_of(turn), labels[turn.job.job_id]) for turn in turns]
+    known = _rising([Anchor(FIRST, LARGEST), *(anchor for anchor in known if anchor.x < FAR)])
+    probes = sorted({x for tenant in tenants for x in _probes(tenant) if x < FAR})
+    due = [anchor for anchor in known if anchor.x < NO_DUE]
+    rest = known[len(due) :]
+    lowest = min(1, known[-1].label)
+    if not rest:
+        return [*due, *_room(due[-1], probes, lowest), Anchor(FAR, lowest)]
+    between = [x for x in probes if x < NO_DUE]
+    found = [*due, *_room(due[-1], between, min(rest[0].label + 1, due[-1].label)), *rest]
+    return [*found, *_room(rest[-1], probes, lowest), Anchor(FAR, lowest)]
+
+
+def _room(last: Anchor, probes: Iterable[float], lowest: int) -> Iterator[Anchor]:
+    """Places behind the last, evenly spaced down to a label that is kept for who comes after."""
+    places = [x for x in probes if x > last.x]
+    for i, x in enumerate(places, 1):
+        yield Anchor(x, last.label - (last.label - lowest) * i // (len(places) + 1))
 
 
 def _rising(found: list[Anchor]) -> list[Anchor]:
@@ -122,9 +142,14 @@ def _rising(found: list[Anchor]) -> list[Anchor]:
 
 def _probes(tenant: TenantEntry) -> list[float]:
     """Places of a tenant's next jobs."""
+    charges = [tenant.charged_gpus + more for more in PROBES]
     return [
-        place(tenant.base + tenant.slope * charged, below_floor=charged < tenant.floor_gpus)
-        for charged in PROBES
+        place(
+            tenant.spent_gpu_s + tenant.lease_s * charged,
+            tenant.due_gpu_s,
+            below_floor=tenant.held_gpus + charged < tenant.floor_gpus,
+        )
+        for charged in charges
     ]
 
 

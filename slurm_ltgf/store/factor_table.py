@@ -20,9 +20,9 @@ import numpy as np
 
 from slurm_ltgf.store.files import FileError, replace_bytes
 
-MAGIC, VERSION = b"LTGFFACT", 1
-#: Nothing on the axis of a table lies further.
-FAR = 1e300
+MAGIC, VERSION = b"LTGFFACT", 2
+#: Nothing on the axis of a table lies further, and no tag as far as those without entitlement.
+FAR, NO_DUE = 1e300, 1e280
 #: The plugin writes its status every 5 s; older than this it is gone.
 STATUS_FRESH_S = 20
 
@@ -39,14 +39,19 @@ class Anchor(NamedTuple):
 
 
 class TenantEntry(NamedTuple):
-    """Where a tenant's next job stands: tag = base + slope x GPUs charged since the table was made.
+    """A tenant's account as the order has it (`core.order.Account`): where its next job stands.
 
-    Until floor_gpus are charged its place is before all tags, at -1 / (1 + tag).
+    has = spent_gpu_s + lease_s x charged_gpus, tag = has / due_gpu_s. charged_gpus: of its jobs that
+    wait; those that come are added. While held and charged are less than floor_gpus its place is
+    before all tags, at -1 / (1 + tag); without anything due it is after all, at (1 + has) x NO_DUE.
     """
 
-    base: float
-    slope: float
+    spent_gpu_s: float
+    lease_s: float
+    due_gpu_s: float
+    held_gpus: float = 0.0
     floor_gpus: float = 0.0
+    charged_gpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ def encode(table: FactorTable) -> bytes:
     body = b"".join(
         [
             *(struct.pack("<dq", *anchor) for anchor in table.anchors),
-            *(struct.pack("<ddd", *tenant) for tenant in table.tenants),
+            *(struct.pack("<6d", *tenant) for tenant in table.tenants),
             *(struct.pack("<II", strings.at(name), tenant) for name, tenant in accounts),
             *(
                 struct.pack("<dII", gpus, strings.at(name.encode()), _kind(name))

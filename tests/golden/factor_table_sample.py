@@ -15,7 +15,11 @@ TABLE = FactorTable(
         Anchor(20_000, 2),
         Anchor(FAR, 1),
     ],
-    tenants=[TenantEntry(0.5, 0.25), TenantEntry(0, 0.5, floor_gpus=4), TenantEntry(FAR, 0)],
+    tenants=[
+        TenantEntry(1, 1, 4, charged_gpus=1),
+        TenantEntry(0, 1, 2, held_gpus=1, floor_gpus=5),
+        TenantEntry(0, 0, 0),
+    ],
     accounts={"none": 2, "bio": 0, "chem": 1},
     prices={"gres/gpu": 1, "gres/gpu:h200": 2, "gres/mps": 0.01},
     partitions=["main"],
