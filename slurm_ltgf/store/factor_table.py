@@ -41,9 +41,9 @@ class Anchor(NamedTuple):
 class TenantEntry(NamedTuple):
     """A tenant's account as the order has it (`core.order.Account`): where its next job stands.
 
-    has = spent_gpu_s + lease_s x charged_gpus, tag = has / due_gpu_s. charged_gpus: of its jobs that
-    wait; those that come are added. While held and charged are less than floor_gpus its place is
-    before all tags, at -1 / (1 + tag); without anything due it is after all, at (1 + has) x NO_DUE.
+    has = spent_gpu_s + lease_s x charged_gpus, tag = has / due_gpu_s. charged_gpus: of its jobs
+    that wait; those that come are added. While held and charged are less than floor_gpus its place
+    is before all tags, at -1 / (1 + tag); with nothing due it is after all, at (1 + has) x NO_DUE.
     """
 
     spent_gpu_s: float
