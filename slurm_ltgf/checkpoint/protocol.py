@@ -11,6 +11,7 @@ themselves. Standard library alone: training images import this.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,6 +25,7 @@ FORMAT = 1
 LARGEST_BYTES, LONGEST_TEXT = 8192, 500
 
 _E = TypeVar("_E", bound=StrEnum)
+_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class ProtocolError(InputError):
@@ -214,8 +216,11 @@ def ask_of(keys: Mapping[str, str], what: str) -> Ask:
         ProtocolError: a key is missing or wrong.
     """
     read = _Reader(keys, what)
+    key = read.text("id", needed=True)
+    if not _ID.fullmatch(key):
+        raise ProtocolError(f"{what}: id={key[:40]!r}: must be letters, digits and '-' alone")
     return Ask(
-        id=read.text("id", needed=True),
+        id=key,
         job_id=read.number("job_id"),
         restart=read.number("restart"),
         action=read.word("action", Action),
