@@ -185,3 +185,33 @@ int ltgf_expand_node(const char *pattern, const char *node, char *path, size_t p
 	path[n] = '\0';
 	return 0;
 }
+
+/* Does `text` begin with the whole name of an option of ours? */
+static bool is_name(const char *text)
+{
+	size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz-");
+
+	for (int i = 0; i < LTGF_OPTIONS; i++) {
+		const char *name = ltgf_option_table[i].name;
+
+		if (strlen(name) == len && !strncmp(text, name, len))
+			return true;
+	}
+	return false;
+}
+
+void ltgf_arguments_rename(const char *why, const char *prefix, char *line, size_t line_len)
+{
+	size_t n = 0, len = strlen(prefix);
+
+	for (const char *c = why; *c && n + 1 < line_len; c++) {
+		line[n++] = *c;
+		if (c == why || c[-1] != '-' || *c != '-' || !is_name(c + 1))
+			continue;
+		if (len > line_len - 1 - n)
+			break;
+		memcpy(line + n, prefix, len);
+		n += len;
+	}
+	line[n] = '\0';
+}

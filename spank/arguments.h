@@ -38,6 +38,12 @@ struct ltgf_arguments {
  */
 int ltgf_arguments_read(int count, char *const words[], struct ltgf_arguments *arguments);
 
+/*
+ * OUT line: `why` with `prefix` before each option's name in it, as plugstack.conf's prefix= has
+ * renamed them: our lines say --mps, the user typed --lt-mps. Cut at line_len.
+ */
+void ltgf_arguments_rename(const char *why, const char *prefix, char *line, size_t line_len);
+
 /* OUT path: `pattern` with %n replaced by `node` and %% by %; RET -1 if it does not fit. */
 int ltgf_expand_node(const char *pattern, const char *node, char *path, size_t path_len);
 

@@ -10,19 +10,22 @@
 #include "shim.h"
 
 /* End the command. An error code would be ignored, as the plugin is `optional`. */
-__attribute__((noreturn)) static void refuse(const char *why)
+__attribute__((noreturn)) static void refuse(const struct ltgf_shim *shim, const char *why)
 {
-	slurm_error("ltgf: %s", why);
+	char line[LTGF_WHY];
+
+	ltgf_arguments_rename(why, shim->arguments.prefix, line, sizeof(line));
+	slurm_error("ltgf: %s", line);
 	exit(1);
 }
 
-static void take(struct ltgf_given *given, enum ltgf_option option, enum ltgf_source from,
+static void take(struct ltgf_shim *shim, enum ltgf_option option, enum ltgf_source from,
 		 const char *text)
 {
 	char why[LTGF_WHY];
 
-	if (text && ltgf_option_take(given, option, from, text, why, sizeof(why)))
-		refuse(why);
+	if (text && ltgf_option_take(&shim->given, option, from, text, why, sizeof(why)))
+		refuse(shim, why);
 }
 
 /* OUT name: SLURM_SPANK_LTGF_… of an option. */
@@ -33,7 +36,7 @@ static const char *control_name(enum ltgf_option option, char *name, size_t len)
 }
 
 /* Inside a job its own values stand for what was given, and LTGF_CKPT_… are ours, not a wish. */
-static void take_environment(struct ltgf_given *given, bool in_job)
+static void take_environment(struct ltgf_shim *shim, bool in_job)
 {
 	bool ours = in_job && getenv("LTGF_CKPT_MODE");
 	char name[64];
@@ -42,10 +45,10 @@ static void take_environment(struct ltgf_given *given, bool in_job)
 		enum ltgf_option option = (enum ltgf_option)i;
 
 		if (in_job)
-			take(given, option, LTGF_FROM_JOB,
+			take(shim, option, LTGF_FROM_JOB,
 			     getenv(control_name(option, name, sizeof(name))));
 		if (i < LTGF_CKPT || !ours)
-			take(given, option, LTGF_FROM_ENV, getenv(ltgf_option_table[i].env));
+			take(shim, option, LTGF_FROM_ENV, getenv(ltgf_option_table[i].env));
 	}
 }
 
@@ -58,18 +61,18 @@ static void check_step(const struct ltgf_shim *shim, const struct ltgf_wish *wis
 	if (!job && site->from[LTGF_MPS])
 		job = site->text[LTGF_MPS];
 	if (spank_context() == S_CTX_LOCAL && wish->mps && (!job || !strcmp(job, "off")))
-		refuse("this job was started without --mps, and a step cannot start it: give --mps "
-		       "to sbatch or salloc");
+		refuse(shim, "this job was started without --mps, and a step cannot start it: give "
+			     "--mps to sbatch or salloc");
 }
 
 /* Without a folder of the user's or the site's, checkpoints go below where the job is submitted. */
-static void settle_folder(struct ltgf_given *given)
+static void settle_folder(struct ltgf_shim *shim)
 {
 	char here[LTGF_TEXT], dir[LTGF_TEXT];
 	size_t n = 0;
 
 	if (!getcwd(here, sizeof(here)))
-		refuse("the current directory has no usable name: say --ckpt-dir=DIR");
+		refuse(shim, "the current directory has no usable name: say --ckpt-dir=DIR");
 	for (const char *c = here; *c && n + 2 < sizeof(dir); c++) {
 		if (*c == '%')
 			dir[n++] = '%';
@@ -77,23 +80,24 @@ static void settle_folder(struct ltgf_given *given)
 	}
 	dir[n] = '\0';
 	if (n + sizeof("/ltgf-ckpt") > sizeof(dir))
-		refuse("the current directory's name is too long: say --ckpt-dir=DIR");
+		refuse(shim, "the current directory's name is too long: say --ckpt-dir=DIR");
 	strcat(dir, "/ltgf-ckpt");
-	take(given, LTGF_CKPT_DIR, LTGF_FROM_JOB, dir);
+	take(shim, LTGF_CKPT_DIR, LTGF_FROM_JOB, dir);
 }
 
 /*
  * Tell prolog and tasks. The job control environment reaches the prolog (SPANK_…) and the job
  * (SLURM_SPANK_…), also with --export=NONE; the environment reaches steps of srun.
  */
-static void publish(spank_t spank, enum ltgf_option option, const char *text)
+static void publish(spank_t spank, const struct ltgf_shim *shim, enum ltgf_option option,
+		    const char *text)
 {
 	char name[64];
 
 	if (spank_job_control_setenv(spank, ltgf_option_table[option].env, text, 1) !=
 		    ESPANK_SUCCESS ||
 	    setenv(control_name(option, name, sizeof(name)), text, 1))
-		refuse("the options cannot be handed to the job: no memory?");
+		refuse(shim, "the options cannot be handed to the job: no memory?");
 }
 
 void ltgf_submit(spank_t spank, struct ltgf_shim *shim)
@@ -103,20 +107,20 @@ void ltgf_submit(spank_t spank, struct ltgf_shim *shim)
 	struct ltgf_wish wish;
 	char why[LTGF_WHY];
 
-	take_environment(given, in_job);
+	take_environment(shim, in_job);
 	if (ltgf_wish_read(given, &wish, why, sizeof(why)))
-		refuse(why);
+		refuse(shim, why);
 	if ((wish.mps || wish.ckpt) && shim->arguments.error[0])
-		refuse(shim->arguments.error);
+		refuse(shim, shim->arguments.error);
 	if (in_job)
 		check_step(shim, &wish);
 	if (wish.ckpt && !given->from[LTGF_CKPT_DIR])
-		settle_folder(given);
+		settle_folder(shim);
 	for (int i = 0; i < LTGF_OPTIONS; i++) {
 		bool is_switch = i == LTGF_MPS || i == LTGF_CKPT;
 
 		if (given->from[i] > LTGF_FROM_SITE &&	/* the nodes know the site's defaults */
 		    (is_switch || ltgf_option_counts(&wish, (enum ltgf_option)i)))
-			publish(spank, (enum ltgf_option)i, given->text[i]);
+			publish(spank, shim, (enum ltgf_option)i, given->text[i]);
 	}
 }

@@ -46,7 +46,10 @@ int ltgf_task_set(const struct ltgf_task *task, const char *name, const char *va
  */
 __attribute__((noreturn)) static void fail(const struct ltgf_task *task, const char *why)
 {
-	slurm_error("ltgf: job %u on %s: %s", task->job_id, task->node_name, why);
+	char line[LTGF_WHY];
+
+	ltgf_arguments_rename(why, task->arguments->prefix, line, sizeof(line));
+	slurm_error("ltgf: job %u on %s: %s", task->job_id, task->node_name, line);
 	_exit(1);
 }
 

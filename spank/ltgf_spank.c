@@ -20,13 +20,14 @@ static char names[LTGF_OPTIONS][SPANK_OPTION_MAXLEN];
 /* A value of an option: refused where it is typed, remembered where a node would suffer. */
 static int option_given(int option, const char *text, int remote)
 {
-	char why[LTGF_WHY];
+	char why[LTGF_WHY], line[LTGF_WHY];
 
 	if (!ltgf_option_take(&shim.given, (enum ltgf_option)option, LTGF_FROM_LINE, text, why,
 			      sizeof(why)))
 		return 0;
 	if (!remote) {
-		slurm_error("ltgf: %s", why);
+		ltgf_arguments_rename(why, shim.arguments.prefix, line, sizeof(line));
+		slurm_error("ltgf: %s", line);
 		return -1;
 	}
 	if (!shim.error[0])

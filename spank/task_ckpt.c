@@ -14,7 +14,7 @@ void ltgf_task_without_ckpt(const struct ltgf_task *task)
 	static const char *const variables[] = { "LTGF_CKPT_MODE", "LTGF_CKPT_DIR",
 						 "LTGF_CKPT_SIGNAL", "LTGF_CKPT_COMMAND",
 						 "LTGF_CKPT_TIMEOUT_S", "LTGF_CKPT_INTERVAL_S",
-						 "LTGF_CKPT_LAST" };
+						 "LTGF_CKPT_LAST", "LTGF_CKPT_RECORDS" };
 
 	if (!ltgf_task_env(task, variables[0]))
 		return;
@@ -58,7 +58,8 @@ static int give_all(const struct ltgf_task *task, const char *dir, char *why, si
 	    give(task, "LTGF_CKPT_COMMAND", wish->command, why, why_len) ||
 	    give_seconds(task, "LTGF_CKPT_TIMEOUT_S", wish->timeout_s, why, why_len) ||
 	    give_seconds(task, "LTGF_CKPT_INTERVAL_S", wish->interval_s, why, why_len) ||
-	    give(task, "LTGF_CKPT_LAST", last, why, why_len))
+	    give(task, "LTGF_CKPT_LAST", last, why, why_len) ||
+	    give(task, "LTGF_CKPT_RECORDS", task->arguments->records, why, why_len))
 		return -1;
 	return 0;
 }

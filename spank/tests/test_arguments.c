@@ -72,10 +72,33 @@ static void node(void)
 	CHECK(ltgf_expand_node("/run/%n%n", "aaaaaaaaaaaaaaaa", path, sizeof(path)));
 }
 
+static void prefixes(void)
+{
+	static const char *const rows[][3] = {
+		{ "--mps-mem says nothing without --mps: add --mps", "lt-",
+		  "--lt-mps-mem says nothing without --lt-mps: add --lt-mps" },
+		{ "use --ckpt=app or --mps=off", "lt-", "use --lt-ckpt=app or --lt-mps=off" },
+		{ "add --gres=gpu:1, --mpsy or --mp", "lt-", "add --gres=gpu:1, --mpsy or --mp" },
+		{ "--mps --", "", "--mps --" },
+		{ "", "lt-", "" },
+	};
+	char line[LTGF_WHY], eight[8];
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		ltgf_arguments_rename(rows[i][0], rows[i][1], line, sizeof(line));
+		CHECK_TEXT(line, rows[i][2]);
+	}
+	ltgf_arguments_rename("--mps=job", "lt-", eight, sizeof(eight));
+	CHECK_TEXT(eight, "--lt-mp");
+	ltgf_arguments_rename("a --mps", "long-", eight, sizeof(eight));
+	CHECK_TEXT(eight, "a --");
+}
+
 int main(void)
 {
 	good();
 	bad();
 	node();
+	prefixes();
 	return RESULT();
 }

@@ -228,6 +228,7 @@ def test_checkpoint_hooks_reach_every_task_and_the_record(site: Site) -> None:
     assert {name: value for name, value in found.items() if name.startswith("LTGF_CKPT")} == {
         "LTGF_CKPT_MODE": "app", "LTGF_CKPT_SIGNAL": "USR1@30", "LTGF_CKPT_COMMAND": "/opt/save",
         "LTGF_CKPT_TIMEOUT_S": "90", "LTGF_CKPT_INTERVAL_S": "3600", "LTGF_CKPT_DIR": home,
+        "LTGF_CKPT_RECORDS": f"{site.lab.state}/rec",
     }  # fmt: skip
     assert sorted(text.splitlines()[-2:]) == [f"{i}: LTGF_CKPT_DIR={home}" for i in (0, 1)]
     record = site.lab.state / "rec" / f"{job}.{uid('alice')}"
@@ -334,6 +335,20 @@ def test_prefix_renames_the_options(site: Site) -> None:
     shown = site.as_user("sbatch", "--help").stdout
     assert "--lt-mps=" in shown
     assert " --mps=" not in shown
+
+
+def test_messages_name_the_options_as_prefix_has_renamed_them(site: Site) -> None:
+    site.plugstack("prefix=lt-")
+    told = {
+        "--lt-mps=maybe is not valid": ["srun", "--lt-mps=maybe", "true"],
+        "--lt-mps-mem says nothing without --lt-mps: add": ["srun", "--lt-mps-mem=4G", "true"],
+        "--lt-mps in a job without GPUs": ["srun", "--lt-mps", "true"],
+        "by --lt-ckpt-dir": ["srun", "--lt-ckpt=app", "--lt-ckpt-dir=/proc/x", "true"],
+    }
+    for says, argv in told.items():
+        done = site.as_user(*argv)
+        assert done.returncode != 0
+        assert says in done.stderr
 
 
 @pytest.mark.parametrize("order", ["fail-start", "die-at-start"])
