@@ -22,6 +22,10 @@ COMMANDS = {
     "explain": ("explain", "Why a job is where it is."),
     "tick": ("tick", "One pass: sync, order, write SiteFactors."),
     "daemon": ("daemon", "A pass every few seconds, for ever."),
+    "checkpoint": ("checkpoint", "Have a running job save its work, and go on."),
+    "requeue": ("requeue", "Have a running job save its work, then requeue it."),
+    "pause": ("pause", "Have a running job free its GPUs, and keep its place."),
+    "resume": ("resume", "End a pause."),
     "simulate": ("simulate", "What other policies would do with a trace."),
     "replay": ("replay", "What other policies would have done with this site's history."),
 }

@@ -108,6 +108,7 @@ def job_fairness(
     half_life_s: float = math.inf,
     requeued_work_kept: bool = False,
     loaded: Loaded | None = None,
+    kept: Mapping[tuple[int, int], int] | None = None,
 ) -> JobIndices:
     """Index of every job that used or wanted GPUs in the window.
 
@@ -118,6 +119,8 @@ def job_fairness(
         requeued_work_kept: what a run that ended by requeue, preemption or node failure did is
             counted as kept (its jobs resume from a checkpoint) or as lost.
         loaded: `demand.load_of` these runs, where it is known already.
+        kept: (raw job id, start) of runs that were requeued -> until when their work is in a
+            checkpoint; that much is kept of them, whatever is thought of the others.
     """
     asked, _ = loaded or load_of(
         runs, window, tenants=tenants, tenant_of=tenant_of, pricing=pricing
@@ -131,8 +134,10 @@ def job_fairness(
     jobs = _jobs(runs, asked.rows)
     total_entitled, total_attained = jobs.sums(entitled), jobs.sums(attained)
     total_kept = total_attained
-    if not requeued_work_kept:
-        attained[_is_one_of(REQUEUED, runs)[asked.rows]] = 0.0
+    if kept or not requeued_work_kept:
+        requeued = _is_one_of(REQUEUED, runs)[asked.rows]
+        default = 1.0 if requeued_work_kept else 0.0
+        attained[requeued] *= _parts_kept(asked, runs, clock, requeued, kept or {}, default)
         total_kept = jobs.sums(attained)
     rho = np.full(len(jobs.first), np.nan)
     np.divide(total_kept, total_entitled, out=rho, where=total_entitled > 0)
@@ -147,6 +152,26 @@ def job_fairness(
         entitled=total_entitled,
         rho=rho,
     )
+
+
+def _parts_kept(
+    asked: Load,
+    runs: Runs,
+    clock: Clock,
+    requeued: NDArray[np.bool_],
+    kept: Mapping[tuple[int, int], int],
+    default: float,
+) -> FloatArray:
+    """Part of each requeued run's GPU-time in the window that is in a checkpoint, (k,)."""
+    rows = asked.rows[requeued]
+    start, end = asked.start[requeued], asked.end[requeued]
+    keys = zip(runs.job_id[rows].tolist(), runs.start[rows].tolist(), strict=True)
+    found = [kept.get(key, -1) for key in keys]
+    until = np.clip(np.array(found, dtype=np.int64), start, end)
+    whole = clock(end) - clock(start)
+    part = np.ones(len(rows))
+    np.divide(clock(until) - clock(start), whole, out=part, where=whole > 0)
+    return np.where(np.array(found) < 0, default, part)
 
 
 def _class(rho: float | None, entitled: float) -> str:

@@ -82,6 +82,7 @@ def measure(
     live: AbstractSet[int] | None = None,
     extra_accounts: Iterable[str] = (),
     with_jobs: bool = False,
+    kept: Mapping[tuple[int, int], int] | None = None,
 ) -> Measurement:
     """Measure a window.
 
@@ -91,6 +92,7 @@ def measure(
         weights: steps of tenants' weights as observed; none: those of the tenancy, at all times.
         now, live: see `history.settle`.
         extra_accounts: accounts to count as in use though no run names them (pending jobs).
+        kept: see `job_fairness`.
     """
     settled = settle(runs, now=now, live=live)
     used = _used(runs)
@@ -127,6 +129,7 @@ def measure(
             half_life_s=terms.half_life_s,
             requeued_work_kept=terms.requeued_work_kept,
             loaded=loaded,
+            kept=kept,
         )
     return Measurement(result, tenants, tenant_of, supply, settled, jobs)
 

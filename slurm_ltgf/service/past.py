@@ -78,6 +78,7 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
         now=min(window.end, known_until) if known_until is not None else window.end,
         extra_accounts=used if not accounts else (),
         with_jobs=question.jobs,
+        kept={key: at for name in clusters for key, at in ledger.kept(name, window.start).items()},
     )
     latest = capacity[-1].gpus if capacity else None
     notes = _notes(measurement, window, capacity=capacity, accounts=accounts, known=known_until)

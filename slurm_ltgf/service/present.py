@@ -69,6 +69,7 @@ def view(
         live=live,
         extra_accounts={job.account for job in queue.jobs},
         with_jobs=True,
+        kept=ledger.kept(edges.cluster, window.start),
     )
     of_tenants = [
         job for job in ours.pending if measurement.tenant_of[job.account] in measurement.tenants

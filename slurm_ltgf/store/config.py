@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from slurm_ltgf.core.duration import duration_s
 from slurm_ltgf.errors import ConfigError
+from slurm_ltgf.store.move_settings import Checkpoint, Lease
 from slurm_ltgf.store.settings import (
     SECTIONS,
     Config,
@@ -30,9 +31,11 @@ from slurm_ltgf.store.settings import (
 )
 
 __all__ = [
+    "Checkpoint",
     "Config",
     "Daemon",
     "Fairness",
+    "Lease",
     "Queue",
     "Setting",
     "Site",

@@ -144,6 +144,17 @@ class Records:
                 ON CONFLICT DO UPDATE SET value = excluded.value WHERE value <> excluded.value"""
             self._db.run(sql, (key, value))
 
+    def keep(self, cluster: str, job_id: int, start: int, *, until: int) -> None:
+        """Note that the work of a run until a moment is in a checkpoint."""
+        with self._db.writing():
+            sql = "INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)"
+            self._db.run(sql, (cluster, job_id, start, until))
+
+    def kept(self, cluster: str, since: int = 0) -> dict[tuple[int, int], int]:
+        """(Job id, start) of runs -> until when their work is in a checkpoint, from `since` on."""
+        sql = "SELECT job_id, start, until FROM kept WHERE cluster = ? AND until >= ?"
+        return {(job, start): until for job, start, until in self._db.rows(sql, (cluster, since))}
+
     def audit(self, entries: Sequence[AuditEntry]) -> None:
         """Append to the log of writes to Slurm."""
         if not entries:

@@ -15,7 +15,7 @@ from slurm_ltgf.core.model import RUN_FIELDS
 
 #: "ltgf" in the file's header: PRAGMA application_id.
 APPLICATION_ID = 0x6C746766
-VERSION = 1
+VERSION = 2
 
 TABLES = (
     "CREATE TABLE words (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
@@ -57,8 +57,13 @@ TABLES = (
     "CREATE INDEX audit_by_job ON audit (job_id, id)",
 )
 
+#: Since version 2: until when the work of a run that was requeued is in a checkpoint.
+KEPT = """CREATE TABLE kept (
+    cluster TEXT NOT NULL, job_id INTEGER NOT NULL, start INTEGER NOT NULL,
+    until INTEGER NOT NULL, PRIMARY KEY (cluster, job_id, start)) WITHOUT ROWID"""
+
 #: version -> the statements that lead from it to the next. A new VERSION adds its entry here.
-MIGRATIONS: Mapping[int, Sequence[str]] = {0: TABLES}
+MIGRATIONS: Mapping[int, Sequence[str]] = {0: TABLES, 1: (KEPT,)}
 
 Row = tuple[Any, ...]
 

@@ -7,61 +7,40 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from slurm_ltgf.core.duration import shown
-
-
-def _meta(meaning: str, unit: str, must: str, **bounds: Any) -> Meta:
-    return Meta(description=meaning, extra={"unit": unit, "must": must}, **bounds)
-
-
-def _text(meaning: str, must: str = "a text") -> Meta:
-    return _meta(meaning, "text", must)
-
-
-def _texts(meaning: str) -> Meta:
-    return _meta(meaning, "list of texts", "a list of texts")
-
-
-def _duration(meaning: str, *, least_s: int = 1, endless: str = "") -> Meta:
-    also = f" or '{endless}'" if endless else ""
-    must = f"a duration of {least_s} s or more, like 90, '15min', '24h', '7d'{also}"
-    extra = {"unit": "duration", "must": must, "endless": endless}
-    return Meta(description=meaning, extra=extra, ge=least_s)
-
-
-def _count(meaning: str, unit: str, *, least: int = 1) -> Meta:
-    return _meta(meaning, unit, f"a whole number >= {least}", ge=least)
+from slurm_ltgf.store.move_settings import Checkpoint, Lease
+from slurm_ltgf.store.setting_kinds import count, duration, meta, text, texts
 
 
 class Site(Struct, frozen=True, forbid_unknown_fields=True):
     """Where things are, and what is managed."""
 
-    cluster: Annotated[str, _text("Name of the cluster; empty: Slurm's ClusterName.")] = ""
+    cluster: Annotated[str, text("Name of the cluster; empty: Slurm's ClusterName.")] = ""
     ledger: Annotated[
-        str, _text("The ledger's file, on a local file system; its directory is made.")
+        str, text("The ledger's file, on a local file system; its directory is made.")
     ] = "/var/lib/ltgf/ledger.db"
     partitions: Annotated[
         tuple[str, ...],
-        _texts("Only jobs and nodes of these partitions are managed; empty: of all."),
+        texts("Only jobs and nodes of these partitions are managed; empty: of all."),
     ] = ()
     factor_table: Annotated[
         str,
-        _text(
+        text(
             "The table that slurmctld's site_factor plugin reads, like '/run/ltgf/factors'; "
             "empty: none is written."
         ),
     ] = ""
     stale_after_s: Annotated[
-        int, _duration("Age at which the plugin drops the table: then every SiteFactor is 0.")
+        int, duration("Age at which the plugin drops the table: then every SiteFactor is 0.")
     ] = field(default=600, name="stale_after")
     timezone: Annotated[
         str,
-        _text(
+        text(
             "What local times in a saved dump mean; live queries do not need it.",
             "a time zone's name like 'Europe/Berlin' or 'UTC'",
         ),
@@ -73,40 +52,41 @@ class Fairness(Struct, frozen=True, forbid_unknown_fields=True):
 
     window_s: Annotated[
         float,
-        _duration("How far back GPU-time is counted; 'infinite': all of it.", endless="infinite"),
+        duration("How far back GPU-time is counted; 'infinite': all of it.", endless="infinite"),
     ] = field(default=86400, name="window")
     half_life_s: Annotated[
         float,
-        _duration(
+        duration(
             "After this time a GPU-second counts half; 'none': all count alike.", endless="none"
         ),
     ] = field(default=math.inf, name="half_life")
     tenant_level: Annotated[
         Literal["leaf"] | Annotated[int, Meta(ge=1)],
-        _meta(
+        meta(
             "Which accounts are tenants: the leaves of the account tree, or those at this depth.",
             "'leaf' or depth",
             "'leaf' or a whole number >= 1",
         ),
     ] = "leaf"
     exclude_accounts: Annotated[
-        tuple[str, ...], _texts("Accounts that are no tenants; their use still occupies GPUs.")
+        tuple[str, ...], texts("Accounts that are no tenants; their use still occupies GPUs.")
     ] = ("root",)
     gpu_weights: Annotated[
         dict[str, Annotated[float, Meta(ge=1e-6, le=1e6)]],
-        _meta(
+        meta(
             "What an hour of a GPU type is worth, like { h100 = 1.0, t4 = 0.2 }; others: 1.",
             "type = weight",
             "a table of numbers from 1e-6 to 1e6",
         ),
     ] = field(default_factory=dict)
-    mps_per_gpu: Annotated[int, _count("gres/mps that make one GPU.", "mps")] = 100
+    mps_per_gpu: Annotated[int, count("gres/mps that make one GPU.", "mps")] = 100
     shards_per_gpu: Annotated[
-        int, _count("gres/shard that make one GPU; 0: taken from the nodes.", "shards", least=0)
+        int,
+        count("gres/shard that make one GPU; 0: taken from the nodes.", "shards", least=0),
     ] = 0
     mig_slices: Annotated[
         dict[str, Annotated[int, Meta(ge=1)]],
-        _meta(
+        meta(
             "Compute slices of one GPU under MIG, by type; types not named: 7.",
             "type = slices",
             "a table of whole numbers >= 1",
@@ -114,7 +94,7 @@ class Fairness(Struct, frozen=True, forbid_unknown_fields=True):
     ] = field(default_factory=lambda: {"a30": 4})
     requeued_work: Annotated[
         Literal["lost", "kept"],
-        _meta(
+        meta(
             "Whether a run that was requeued, preempted or lost its node kept its work, if no "
             "checkpoint of it is known.",
             "'lost' or 'kept'",
@@ -123,7 +103,7 @@ class Fairness(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "lost"
     weights_from: Annotated[
         Literal["fairshare", "grptres"],
-        _meta(
+        meta(
             "Where weights come from: accounts' Fairshare, or their GPU quota GrpTRES=gres/gpu=N "
             "(accounts without one: 0).",
             "'fairshare' or 'grptres'",
@@ -132,7 +112,7 @@ class Fairness(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "fairshare"
     weights: Annotated[
         dict[str, Annotated[float, Meta(ge=0)]],
-        _meta(
+        meta(
             "Tenants' weights in place of their Fairshare in Slurm, like { nlp = 3, vision = 1 }.",
             "tenant = weight",
             "a table of numbers >= 0",
@@ -140,7 +120,7 @@ class Fairness(Struct, frozen=True, forbid_unknown_fields=True):
     ] = field(default_factory=dict)
     capacity_gpus: Annotated[
         float,
-        _meta("GPUs in service; 0: Slurm is asked.", "GPUs", "a number >= 0", ge=0),
+        meta("GPUs in service; 0: Slurm is asked.", "GPUs", "a number >= 0", ge=0),
     ] = 0.0
 
 
@@ -148,22 +128,23 @@ class Queue(Struct, frozen=True, forbid_unknown_fields=True):
     """The order of pending jobs, and how it is told to Slurm."""
 
     lease_s: Annotated[
-        int, _duration("L of the order: what a job is charged in advance, for each of its GPUs.")
+        int,
+        duration("L of the order: what a job is charged in advance, for each of its GPUs."),
     ] = field(default=3600, name="lease")
     key: Annotated[
         Literal["credit", "share"],
-        _meta(
+        meta(
             "Whose turn it is by: attained over quota ('credit'), or over entitlement ('share').",
             "'credit' or 'share'",
             "'credit' or 'share'",
         ),
     ] = "credit"
     starvation_s: Annotated[
-        int, _duration("Jobs that wait longer go first within their tenant.")
+        int, duration("Jobs that wait longer go first within their tenant.")
     ] = field(default=6 * 3600, name="starvation")
     floor: Annotated[
         float,
-        _meta(
+        meta(
             "A tenant that holds less than this part of its quota goes first; 0: off.",
             "fraction",
             "a number from 0 to 1",
@@ -171,16 +152,16 @@ class Queue(Struct, frozen=True, forbid_unknown_fields=True):
             le=1,
         ),
     ] = 0.2
-    head: Annotated[int, _count("Positions of the queue that are ordered exactly.", "jobs")] = 256
-    step: Annotated[
-        int, _count("Distance between neighbours in SiteFactor.", "priority points")
-    ] = 1_000_000
+    head: Annotated[int, count("Positions of the queue that are ordered exactly.", "jobs")] = 256
+    step: Annotated[int, count("Distance between neighbours in SiteFactor.", "priority points")] = (
+        1_000_000
+    )
     max_writes: Annotated[
-        int, _count("Jobs whose SiteFactor one pass may write, at most.", "jobs")
+        int, count("Jobs whose SiteFactor one pass may write, at most.", "jobs")
     ] = 2000
     priority_bound: Annotated[
         bool,
-        _meta(
+        meta(
             "Whether Slurm's own priority comes before fairness between jobs of one tenant.",
             "true or false",
             "true or false",
@@ -191,30 +172,30 @@ class Queue(Struct, frozen=True, forbid_unknown_fields=True):
 class Daemon(Struct, frozen=True, forbid_unknown_fields=True):
     """The loop."""
 
-    interval_s: Annotated[int, _duration("Time from one pass to the next.")] = field(
+    interval_s: Annotated[int, duration("Time from one pass to the next.")] = field(
         default=30, name="interval"
     )
-    arrivals_s: Annotated[int, _duration("How often newcomers are looked for.")] = field(
+    arrivals_s: Annotated[int, duration("How often newcomers are looked for.")] = field(
         default=2, name="arrivals"
     )
     overlap_s: Annotated[
         int,
-        _duration(
+        duration(
             "How much history is read again at each sync, for what slurmdbd learnt late.",
             least_s=0,
         ),
     ] = field(default=3600, name="overlap")
-    slice_s: Annotated[int, _duration("History that one call of sacct is asked for.")] = field(
+    slice_s: Annotated[int, duration("History that one call of sacct is asked for.")] = field(
         default=86400, name="slice"
     )
     command_timeout_s: Annotated[
-        int, _duration("How long sacct may be silent before it is given up.")
+        int, duration("How long sacct may be silent before it is given up.")
     ] = field(default=60, name="command_timeout")
     retry_max_s: Annotated[
-        int, _duration("Longest pause between attempts while Slurm does not answer.")
+        int, duration("Longest pause between attempts while Slurm does not answer.")
     ] = field(default=300, name="retry_max")
-    audit_days: Annotated[int, _count("How long the log of writes to Slurm is kept.", "days")] = 30
-    associations_every_s: Annotated[int, _duration("How often accounts and shares are read.")] = (
+    audit_days: Annotated[int, count("How long the log of writes to Slurm is kept.", "days")] = 30
+    associations_every_s: Annotated[int, duration("How often accounts and shares are read.")] = (
         field(default=60, name="associations_every")
     )
 
@@ -224,7 +205,7 @@ class Sync(Struct, frozen=True, forbid_unknown_fields=True):
 
     reader: Annotated[
         Literal["sacct", "pyslurm"],
-        _meta(
+        meta(
             "What reads slurmdbd: the command, or PySlurm if it is installed.",
             "'sacct' or 'pyslurm'",
             "'sacct' or 'pyslurm'",
@@ -240,6 +221,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     queue: Queue = Queue()
     daemon: Daemon = Daemon()
     sync: Sync = Sync()
+    checkpoint: Checkpoint = Checkpoint()
+    lease: Lease = field(default_factory=Lease)
 
 
 SECTIONS: dict[str, type[Struct]] = {
@@ -248,6 +231,8 @@ SECTIONS: dict[str, type[Struct]] = {
     "queue": Queue,
     "daemon": Daemon,
     "sync": Sync,
+    "checkpoint": Checkpoint,
+    "lease": Lease,
 }
 
 

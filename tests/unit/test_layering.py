@@ -12,7 +12,7 @@ ARROWS = {
     "core": set(),
     "errors": set(),
     "slurm": {"core.model", "errors"},
-    "store": {"core.model", "core.duration", "errors"},
+    "store": {"core.model", "core.duration", "core.requeue", "errors"},
     "checkpoint": {"errors"},
     "service": {"core", "slurm", "store", "checkpoint", "errors"},
     "daemon": {"service", "errors"},

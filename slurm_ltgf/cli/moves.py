@@ -1,0 +1,231 @@
+"""What `ltgf requeue`, `checkpoint`, `pause` and `resume` share: settings, waiting, words."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slurm_ltgf.cli import render
+from slurm_ltgf.cli.app import App
+
+if TYPE_CHECKING:
+    from slurm_ltgf.core.requeue import Move
+    from slurm_ltgf.service.moves import Moves, Outlook, Wish
+    from slurm_ltgf.store.ledger_records import AuditEntry
+
+POLL_S = 0.5
+#: How often Slurm may fail to answer before waiting is given up.
+PATIENCE = 120
+
+
+def moves_of(app: App) -> Moves:
+    """The moves of this site, as this user can make them."""
+    from slurm_ltgf.service.moves import MoveEdges, Moves
+    from slurm_ltgf.service.terms import pricing_of
+    from slurm_ltgf.slurm import nodes, requeue
+    from slurm_ltgf.store.moves import MoveFiles
+
+    return Moves(
+        edges=MoveEdges(requeue.find, requeue.requeue, requeue.send_to, _log(app)),
+        files=MoveFiles(_folder(app)),
+        settings=app.config.checkpoint,
+        pricing=pricing_of(app.config, shards_per_gpu=nodes.capacity(()).per_gpu("shard")),
+        requeued_before=lambda job_id: _requeued_before(app, job_id),
+    )
+
+
+def _folder(app: App) -> Path:
+    """Where moves are: the site's folder, or for a user who cannot write there one of their own."""
+    site = Path(app.config.checkpoint.state or app.ledger_path.parent / "moves")
+    is_ours = os.access(site if site.exists() else site.parent, os.W_OK)
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return site if is_ours else home / "ltgf" / "moves"
+
+
+def _log(app: App) -> Callable[[AuditEntry, Move], None]:
+    """Into the ledger, if this user may write there."""
+
+    def log(entry: AuditEntry, move: Move) -> None:
+        from slurm_ltgf.core.requeue import State
+
+        if not os.access(app.ledger_path, os.W_OK):
+            return
+        with app.ledger(readonly=False) as ledger:
+            ledger.audit([entry])
+            if move.state is State.REQUEUED and move.saved_at is not None:
+                ledger.keep(app.cluster(), move.job_id, move.started, until=move.saved_at)
+
+    return log
+
+
+def _requeued_before(app: App, job_id: int) -> int:
+    if not os.access(app.ledger_path, os.R_OK):
+        return 0
+    with app.ledger(readonly=True) as ledger:
+        entries = ledger.audit_last(10_000, job_id=str(job_id))
+    return sum(entry.action == "requeue" and entry.new == "requeued" for entry in entries)
+
+
+def wish_of(goal: str, *, reason: str, within: str | None, **more: Any) -> Wish:
+    """What the command line asks for.
+
+    Raises:
+        UsageError: --within is no duration.
+    """
+    from slurm_ltgf.core.duration import duration_s
+    from slurm_ltgf.core.requeue import Goal
+    from slurm_ltgf.errors import UsageError
+    from slurm_ltgf.service.moves import Wish
+
+    within_s = duration_s(within) if within else None
+    if within and not within_s:
+        raise UsageError(f"--within: must be a duration like 90s or 10min, got {within!r}")
+    by = f"ltgf {goal} by {getpass.getuser()}"
+    return Wish(Goal(goal), by=by, reason=reason, within_s=within_s, **more)
+
+
+def carry_out(app: App, name: str, wish: Wish, *, json_: bool, dry_run: bool = False) -> None:
+    """Begin a move, or take it up, and wait for its end; its sentence, or an error.
+
+    Raises:
+        MoveRefused, MoveFailed: see there.
+    """
+    from slurm_ltgf.core.requeue import State
+    from slurm_ltgf.service.moves import MoveFailed
+
+    moves = moves_of(app)
+    if dry_run:
+        show_outlook(moves.outlook(name, wish.goal), json_=json_)
+        return
+    move = moves.begin(name, wish, now=int(time.time()))
+    with moves.files.locked(move.job_id):
+        move = _wait(moves, move)
+    if json_:
+        render.as_json(move_json(move))
+    if move.state is State.FAILED:
+        raise MoveFailed(f"job {name}: {move.why}")
+    if not json_:
+        click.echo(f"job {name}: {render.clean(sentence(move))}")
+
+
+def requeue_now(app: App, name: str, wish: Wish, *, dry_run: bool, json_: bool) -> None:
+    """Requeue without a checkpoint: says what is lost.
+
+    Raises:
+        MoveRefused: there is no such job that runs, or Slurm would not requeue it.
+    """
+    now = int(time.time())
+    done = moves_of(app).requeue_now(name, wish, now=now, dry_run=dry_run)
+    if json_:
+        render.as_json(move_json(done) | {"lost_gpu_s": done.gpus * (now - done.started)})
+        return
+    lost = gpu_time(done.gpus * (now - done.started))
+    verb = "would be" if dry_run else "was"
+    click.echo(f"job {name}: {verb} requeued without a checkpoint: {lost} lost")
+
+
+def _wait(moves: Moves, move: Move) -> Move:
+    """Go on until the end; on a terminal every change is a line. Ctrl-C takes the ask back."""
+    failures = 0
+    with _interrupts() as interrupted:
+        while not move.state.is_end:
+            before = move.why
+            move, problem = moves.try_to_go_on(move, now=int(time.time()))
+            failures = failures + 1 if problem else 0
+            if problem and failures > PATIENCE:
+                raise problem
+            if interrupted():
+                return moves.take_back(move, now=int(time.time()))
+            if sys.stderr.isatty() and (problem or move.why != before):
+                said = str(problem) if problem else move.why
+                click.echo(f"  {time.strftime('%H:%M:%S')} {render.clean(said)}", err=True)
+            if not move.state.is_end:
+                time.sleep(POLL_S)
+    return move
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and TERM as a question, so that nothing is left half done."""
+    seen: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {n: signal.signal(n, lambda number, _: seen.append(number)) for n in numbers}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            with suppress(ValueError):
+                signal.signal(number, handler)
+
+
+def sentence(move: Move) -> str:
+    """What came of it, with what it kept and cost."""
+    parts = [move.why]
+    if move.saved_gpu_s is not None:
+        where = f" in {move.checkpoint}" if move.checkpoint else ""
+        parts.append(f"{gpu_time(move.saved_gpu_s)} of work kept{where}")
+    if move.lost_gpu_s is not None:
+        parts.append(f"{gpu_time(move.lost_gpu_s)} between save and requeue lost")
+    return "; ".join(part for part in parts if part)
+
+
+def gpu_time(gpu_s: float) -> str:
+    """GPU-time in hours, small ones in seconds.
+
+    >>> gpu_time(7200), gpu_time(90)
+    ('2.00 GPU-hours', '90 GPU-seconds')
+    """
+    return f"{gpu_s / 3600:.2f} GPU-hours" if gpu_s >= 360 else f"{gpu_s:.0f} GPU-seconds"
+
+
+def move_json(move: Move) -> dict[str, Any]:
+    """A move for programs."""
+    return {
+        "job_id": move.requeue_id,
+        "goal": move.goal.value,
+        "state": move.state.value,
+        "why": move.why,
+        "step": move.step,
+        "checkpoint": move.checkpoint or None,
+        "asked": move.asked_at or None,
+        "saved": move.saved_at,
+        "ended": move.ended_at,
+        "saved_gpu_s": move.saved_gpu_s,
+        "lost_gpu_s": move.lost_gpu_s,
+    }
+
+
+def show_outlook(found: Outlook, *, json_: bool) -> None:
+    """What a move would meet; nothing is asked."""
+    job, record, answer = found.running.job, found.record, found.answer
+    now = int(time.time())
+    values = {
+        "job_id": found.running.requeue_id,
+        "state": job.state.lower(),
+        "gres": job.gres,
+        "restarts": job.restarts,
+        "mode": record.mode.value if record else None,
+        "folder": str(record.dir) if record else None,
+        "ready": bool(answer and answer.restart == job.restarts),
+        "answered_s_ago": now - answer.time if answer else None,
+        "objections": list(found.objections),
+    }
+    if json_:
+        render.as_json(values)
+        return
+    for key, value in values.items():
+        if key != "objections":
+            click.echo(f"{key.replace('_', ' '):>16}  {render.word(value)}")
+    for objection in found.objections:
+        click.echo(f"{'no':>16}  {render.clean(objection)}")
+    if not found.objections:
+        click.echo(f"{'yes':>16}  it can be asked")

@@ -1,0 +1,43 @@
+"""`ltgf requeue`: save, then requeue."""
+
+from __future__ import annotations
+
+import click
+
+from slurm_ltgf.cli import moves
+from slurm_ltgf.cli.app import App
+
+
+@click.command("requeue")
+@click.argument("job_id", metavar="JOBID")
+@click.option("--reason", default="", metavar="TEXT", help="For the log and the job's owner.")
+@click.option("--to-partition", default="", metavar="NAMES", help="Where it waits afterwards.")
+@click.option("--within", metavar="DURATION", help="Time to save; default: the job's, the site's.")
+@click.option("--dry-run", is_flag=True, help="Ask nothing; show what stands against it.")
+@click.option("--without-checkpoint", is_flag=True, help="Requeue at once; the work is lost.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    job_id: str,
+    reason: str,
+    to_partition: str,
+    within: str | None,
+    dry_run: bool,
+    without_checkpoint: bool,
+    json_: bool,
+) -> None:
+    """Have a running job save its work, then requeue it under the same id.
+
+    Waits until every rank has saved and the checkpoint is complete; only then Slurm is told. If
+    that takes too long the job runs on as if nothing had been asked. Killed, and called again, it
+    goes on where it was. JOBID: 123, or 123_4 of an array; a het job is requeued as a whole.
+    """
+    app = App.of(ctx)
+    wish = moves.wish_of("requeue", reason=reason, within=within, to_partition=to_partition)
+    if without_checkpoint:
+        moves.requeue_now(app, job_id, wish, dry_run=dry_run, json_=json_)
+        return
+    moves.carry_out(app, job_id, wish, json_=json_, dry_run=dry_run)

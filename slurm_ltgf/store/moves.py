@@ -1,0 +1,88 @@
+"""Moves on disk: one small file a job, replaced before each act, so that a kill loses none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from slurm_ltgf.core.requeue import Move
+from slurm_ltgf.errors import InputError
+from slurm_ltgf.store.files import FileError, lock, replace_text
+
+
+@dataclass(frozen=True, slots=True)
+class MoveFiles:
+    """The folder of moves; made when the first is written."""
+
+    folder: Path
+
+    def read(self, job_id: int) -> Move | None:
+        """A job's move; None: there was none.
+
+        Raises:
+            InputError: its file is not as this program writes it.
+            FileError: it cannot be read.
+        """
+        path = self._path(job_id)
+        try:
+            content = path.read_text()
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise FileError(f"{path}: cannot read: {exc.strerror}") from exc
+        try:
+            return msgspec.convert(json.loads(content), Move)
+        except (ValueError, msgspec.ValidationError) as exc:
+            raise InputError(
+                f"{path}: is no move of this program: {exc}; remove it if no requeue is under way"
+            ) from exc
+
+    def all(self) -> list[Move]:
+        """All moves, by job id.
+
+        Raises:
+            InputError, FileError: as for `read`.
+        """
+        if not self.folder.is_dir():
+            return []
+        ids = [int(path.stem) for path in self.folder.glob("*.move") if path.stem.isdecimal()]
+        return [move for job_id in sorted(ids) if (move := self.read(job_id)) is not None]
+
+    def write(self, move: Move) -> None:
+        """Put a move down.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        self._make()
+        values = asdict(move) | {"goal": move.goal.value, "state": move.state.value}
+        replace_text(self._path(move.job_id), json.dumps(values, indent=0) + "\n", mode=0o640)
+
+    def remove(self, job_id: int) -> None:
+        """Forget a job's move."""
+        self._path(job_id).unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self, job_id: int) -> Iterator[None]:
+        """Work on a job's move alone.
+
+        Raises:
+            LockHeldError: somebody else does.
+        """
+        self._make()
+        with lock(self.folder / f"{job_id}.lock"):
+            yield
+
+    def _make(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise FileError(f"{self.folder}: cannot be made: {exc.strerror}") from exc
+
+    def _path(self, job_id: int) -> Path:
+        return self.folder / f"{job_id}.move"
