@@ -27,6 +27,8 @@ MANIFEST, LAST = "MANIFEST", "last"
 #: Complete checkpoints that are kept: the last one, and the one before it should it be damaged.
 KEPT = 2
 _NAME = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
+#: What a rank found, while it is written and when it is; no part of the checkpoint.
+_SHARES = (".share-", "..share-")
 _BLOCK_BYTES = 1 << 22
 
 
@@ -88,6 +90,41 @@ class Archive:
         Raises:
             OSError: it cannot be written; the old one counts.
         """
+        self._seal(path, step=step, ranks=ranks, notes=notes)
+        name = self._free_name(step)
+        path.rename(self.folder / name)
+        _sync_folder(self.folder)
+        self._point(name)
+        self._prune(name)
+        return name
+
+    def take_over(self, name: str, *, step: int) -> None:
+        """Make what somebody else wrote under a name of his own the checkpoint that counts.
+
+        Nothing is removed: what lies beside it is not known to be ours.
+
+        Raises:
+            OSError: it is not there, or cannot be read or written.
+        """
+        path = self.folder / name
+        if path.is_dir():
+            self.check_share(path, 0, 1)
+            self._seal(path, step=step, ranks=1, notes={})
+        else:
+            checksum(path, flush=True)
+        _sync_folder(self.folder)
+        self._point(name)
+
+    def named_by_link(self) -> Path | None:
+        """What `last` names, if that lies in the folder itself."""
+        try:
+            name = str((self.folder / LAST).readlink())
+        except OSError:
+            return None
+        path = self.folder / name
+        return path if "/" not in name and path.exists() else None
+
+    def _seal(self, path: Path, *, step: int, ranks: int, notes: Mapping[str, str]) -> None:
         files: dict[str, tuple[int, int]] = {}
         for rank in range(ranks):
             share = path / f".share-{rank}"
@@ -103,12 +140,6 @@ class Archive:
         }
         _write(path / MANIFEST, json.dumps(content, indent=0).encode())
         _sync_tree(path)
-        name = self._free_name(step)
-        path.rename(self.folder / name)
-        _sync_folder(self.folder)
-        self._point(name)
-        self._prune(name)
-        return name
 
     def last(
         self, *, verify: bool = True, say: Callable[[str], None] = lambda line: None
@@ -156,10 +187,9 @@ class Archive:
 
     def _newest_first(self) -> Iterator[str]:
         """`last`'s first, then by step; the others are there should it be damaged."""
-        first = ""
-        with contextlib.suppress(OSError):
-            first = str((self.folder / LAST).readlink())
-        if _NAME.fullmatch(first):
+        named = self.named_by_link()
+        first = named.name if named else ""
+        if named:
             yield first
         yield from sorted(set(self._names()) - {first}, key=_order, reverse=True)
 
@@ -241,7 +271,7 @@ def _files(path: Path) -> list[str]:
     found = []
     for root, _, names in os.walk(path):
         inside = Path(root).relative_to(path)
-        found += [str(inside / name) for name in names if not name.startswith(".share-")]
+        found += [str(inside / name) for name in names if not name.startswith(_SHARES)]
     return sorted(set(found) - {MANIFEST})
 
 
