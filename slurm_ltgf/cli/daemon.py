@@ -13,9 +13,14 @@ import click
 
 from slurm_ltgf.cli.app import App
 from slurm_ltgf.cli.tick import line
+from slurm_ltgf.errors import LtgfError, SlurmUnavailable
 
 if TYPE_CHECKING:
     from slurm_ltgf.daemon import Notifier
+    from slurm_ltgf.service.leases import LeaseView
+    from slurm_ltgf.service.moves import Moves
+    from slurm_ltgf.service.present import View
+    from slurm_ltgf.store.ledger import Ledger
 
 log = logging.getLogger("ltgf")
 
@@ -42,6 +47,7 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
     last: list[Arrivals] = []
 
     def has_newcomers() -> bool:
+        site.leases.go_on()
         seen = arrivals()
         newer = not last or seen.is_newer_than(last[0])
         last[:] = [seen]
@@ -57,6 +63,79 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
             clock=time.monotonic,
             notifier=notifier,
         )
+
+
+class Leases:
+    """What the daemon does about leases: looks after each pass, goes on with moves in between."""
+
+    def __init__(self, app: App, ledger: Ledger) -> None:
+        self._app = app
+        self._ledger = ledger
+        self._moves: Moves | None = None
+        self._said: dict[str, str] = {}
+
+    @property
+    def mode(self) -> str:
+        """lease.mode."""
+        return self._app.config.lease.mode
+
+    def look(self, seen: View) -> None:
+        """Judge all leases; with mode "on" begin the moves of those that yield."""
+        if self.mode == "off":
+            return
+        try:
+            self._look(seen)
+        except SlurmUnavailable:
+            raise
+        except LtgfError as exc:  # the order of the queue does not depend on leases
+            self._say("problem", f"leases: {exc}")
+        self.go_on()
+
+    def _look(self, seen: View) -> None:
+        from slurm_ltgf.cli.lease import lease_edges
+        from slurm_ltgf.cli.moves import moves_of
+        from slurm_ltgf.service.leases import begin, judge
+
+        if self._moves is None:
+            self._moves = moves_of(self._app)
+        judged = judge(seen, self._app.config, self._ledger, self._moves, lease_edges())
+        self._tell(judged)
+        if self.mode == "on" and not judged.stopped:
+            for name, problem in begin(judged, self._moves, now=seen.now):
+                if problem:
+                    self._say(f"begin {name}", f"lease of job {name}: {problem}")
+
+    def go_on(self) -> None:
+        """The next act of each move that is under way."""
+        if self._moves is None or self.mode != "on":
+            return
+        try:
+            done = self._moves.go_on_all(now=int(time.time()))
+        except LtgfError as exc:
+            self._say("problem", f"moves: {exc}")
+            return
+        for move, problem in done:
+            self._say(f"move {move.job_id}", problem or f"job {move.requeue_id}: {move.why}")
+
+    def _tell(self, judged: LeaseView) -> None:
+        """Each change of a verdict once."""
+        from slurm_ltgf.core.lease import Action
+
+        self._say("stopped", judged.stopped)
+        for row in judged.rows:
+            name, verdict = row.job.shown_id or str(row.job.job_id), row.verdict
+            if verdict is not None and verdict.action is Action.YIELD:
+                verb = "yields" if self.mode == "on" else "would yield"
+                self._say(
+                    f"lease {name}", f"lease of job {name} ({row.tenant}) {verb}: {verdict.reason}"
+                )
+            else:
+                self._said.pop(f"lease {name}", None)
+
+    def _say(self, key: str, line: str) -> None:
+        if line and self._said.get(key) != line:
+            log.info("%s", line)
+        self._said[key] = line
 
 
 class _Site:
@@ -75,6 +154,7 @@ class _Site:
         self._pruned_at = 0.0
         self._notifier = notifier
         self._degraded = False
+        self.leases = Leases(app, self._ledger)
 
     def one_pass(self) -> str:
         """Do a pass; the log line."""
@@ -91,6 +171,7 @@ class _Site:
             progress=lambda _: self._notifier.say("WATCHDOG=1"),
         )
         self._tell_database(done.synced.degraded)
+        self.leases.look(done.view)
         self._prune()
         if self._left is not None:
             self._left -= 1

@@ -71,8 +71,8 @@ def _requeued_before(app: App, job_id: int) -> int:
     if not os.access(app.ledger_path, os.R_OK):
         return 0
     with app.ledger(readonly=True) as ledger:
-        entries = ledger.audit_last(10_000, job_id=str(job_id))
-    return sum(entry.action == "requeue" and entry.new == "requeued" for entry in entries)
+        entries = ledger.audit_last(10_000, job_id=str(job_id), action="requeue")
+    return sum(entry.new == "requeued" for entry in entries)
 
 
 def wish_of(goal: str, *, reason: str, within: str | None, **more: Any) -> Wish:

@@ -62,6 +62,14 @@ class Act(Enum):
     CLEAR = "clear"
 
 
+class Group(Enum):
+    """The other moves that make room for the same job: all or none are requeued."""
+
+    READY = "ready"
+    WAITS = "waits"
+    FAILED = "failed"
+
+
 class Cause(Enum):
     """Why a run ended."""
 
@@ -157,7 +165,13 @@ class Said:
 
 
 def advance(
-    move: Move, seen: Seen | None, said: Said | None, *, now: int, may_ask: bool = True
+    move: Move,
+    seen: Seen | None,
+    said: Said | None,
+    *,
+    now: int,
+    may_ask: bool = True,
+    group: Group = Group.READY,
 ) -> tuple[Move, Act]:
     """The move as it is now, with its sentence, and the act that is due.
 
@@ -165,6 +179,7 @@ def advance(
         seen: None: squeue does not show the job.
         said: None: nothing to this ask.
         may_ask: whether there is room for one more checkpoint on its nodes and file system.
+        group: the other moves for the same job.
     """
     if move.state.is_end:
         return move, Act.WAIT
@@ -180,7 +195,7 @@ def advance(
     if move.state is State.QUEUED:
         return _queued(move, now, may_ask=may_ask)
     if move.state is State.ASKED:
-        return _asked(move, said, now)
+        return _asked(move, said, group, now)
     return _requeueing(move, said, now)
 
 
@@ -190,13 +205,13 @@ def _queued(move: Move, now: int, *, may_ask: bool) -> tuple[Move, Act]:
     return replace(move, state=State.ASKED, asked_at=now, why="asked to save"), Act.ASK
 
 
-def _asked(move: Move, said: Said | None, now: int) -> tuple[Move, Act]:
+def _asked(move: Move, said: Said | None, group: Group, now: int) -> tuple[Move, Act]:
     phase = said.phase if said else ""
     if said and phase in ("failed", "going"):
         why = said.why or "it went on without saving"
         return _end(move, State.FAILED, f"not saved, the job runs on: {why}", now), Act.CLEAR
     if said and phase == "saved":
-        return _saved(move, said, now)
+        return _saved(move, said, group, now)
     if now > move.deadline + LATE_S:
         why = f"not saved within {move.within_s} s, the job runs on"
         return _end(move, State.FAILED, why, now), Act.TAKE_BACK
@@ -204,7 +219,7 @@ def _asked(move: Move, said: Said | None, now: int) -> tuple[Move, Act]:
     return replace(move, why=working), Act.WAIT if phase == "working" else Act.ASK
 
 
-def _saved(move: Move, said: Said, now: int) -> tuple[Move, Act]:
+def _saved(move: Move, said: Said, group: Group, now: int) -> tuple[Move, Act]:
     move = replace(move, saved_at=said.time or now, step=said.step, checkpoint=said.checkpoint)
     step = "" if said.step is None else f" at step {said.step}"
     if move.goal is Goal.CHECKPOINT:
@@ -212,9 +227,13 @@ def _saved(move: Move, said: Said, now: int) -> tuple[Move, Act]:
     if move.goal is Goal.PAUSE:
         return _end(move, State.PAUSED, f"paused{step}, its GPUs are free", now), Act.WAIT
     if now > move.hold_until - LEAST_HOLD_S:
-        return _end(move, State.FAILED, f"saved{step}, but too late to requeue it", now), (
-            Act.TAKE_BACK
-        )
+        why = f"saved{step}, but too late to requeue it"
+        return _end(move, State.FAILED, why, now), Act.TAKE_BACK
+    if group is Group.FAILED:
+        why = f"saved{step}, the job runs on: not all that were to make room could"
+        return _end(move, State.FAILED, why, now), Act.TAKE_BACK
+    if group is Group.WAITS:
+        return replace(move, why=f"saved{step}, until all that make room have"), Act.WAIT
     why = f"saved{step}, to be requeued"
     return replace(move, state=State.REQUEUEING, requeues_sent=1, why=why), Act.REQUEUE
 

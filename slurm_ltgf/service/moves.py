@@ -25,7 +25,7 @@ from slurm_ltgf.checkpoint.protocol import (
 )
 from slurm_ltgf.core.gpus import Pricing, gpus
 from slurm_ltgf.core.model import UNKNOWN
-from slurm_ltgf.core.requeue import Act, Goal, Move, Said, Seen, State, advance
+from slurm_ltgf.core.requeue import Act, Goal, Group, Move, Said, Seen, State, advance
 from slurm_ltgf.errors import LtgfError, SlurmRefused, SlurmUnavailable
 from slurm_ltgf.slurm.requeue import Running
 from slurm_ltgf.slurm.text import expand_hostlist
@@ -242,7 +242,9 @@ class Moves:
         seen = self._seen(move)
         board = self._board_of(move)
         said = self._said(move, board) if move.state is not State.QUEUED else None
-        after, act = advance(move, seen, said, now=now, may_ask=self._may_ask(move, now))
+        after, act = advance(
+            move, seen, said, now=now, may_ask=self._may_ask(move, now), group=self._group(move)
+        )
         if after != move:
             self.files.write(after)
         self._do(after, act, board, now=now)
@@ -352,6 +354,20 @@ class Moves:
     def _own_folder(self, move: Move) -> Path:
         found = self.edges.find(move.requeue_id)
         return self._board(found[0]).folder if found else Path("/nonexistent")
+
+    def _group(self, move: Move) -> Group:
+        """The moves that began with this one to make room for the same job."""
+        if move.to_job is None:
+            return Group.READY
+        others = [
+            one
+            for one in self.files.all()
+            if (one.to_job, one.began) == (move.to_job, move.began) and one.job_id != move.job_id
+        ]
+        if any(one.state is State.FAILED for one in others):
+            return Group.FAILED
+        asked = [one for one in others if one.state in (State.QUEUED, State.ASKED)]
+        return Group.WAITS if any(one.saved_at is None for one in asked) else Group.READY
 
     def _may_ask(self, move: Move, now: int) -> bool:
         """Whether there is room for one more checkpoint on its nodes and its file system."""

@@ -270,7 +270,7 @@ def _factor(job: QueueJob, priorities: Priorities, ledger: Ledger) -> int | None
 
 def last_written(ledger: Ledger, job_id: int) -> int | None:
     """The SiteFactor that we last gave a job; None: none."""
-    last = ledger.audit_last(1, job_id=str(job_id))
+    last = ledger.audit_last(1, job_id=str(job_id), action="sitefactor")
     return int(last[0].new) if last and last[0].new is not None else None
 
 

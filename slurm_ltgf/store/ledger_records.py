@@ -167,11 +167,23 @@ class Records:
                 ((e.time, e.actor, e.action, e.job_id, e.old, e.new, e.reason) for e in entries),
             )
 
-    def audit_last(self, count: int = 100, *, job_id: str | None = None) -> list[AuditEntry]:
-        """The newest entries, newest first; of one job if it is named."""
-        sql = "SELECT time, actor, action, job_id, old, new, reason FROM audit"
-        where, values = (" WHERE job_id = ?", (job_id,)) if job_id is not None else ("", ())
-        rows = self._db.rows(f"{sql}{where} ORDER BY id DESC LIMIT ?", (*values, count))
+    def audit_last(
+        self,
+        count: int = 100,
+        *,
+        job_id: str | None = None,
+        action: str | None = None,
+        actor: str | None = None,
+        since: int = 0,
+    ) -> list[AuditEntry]:
+        """The newest entries, newest first; of one job, action or actor if it is named."""
+        sql = "SELECT time, actor, action, job_id, old, new, reason FROM audit WHERE time >= ?"
+        values: list[object] = [since]
+        for column, value in (("job_id", job_id), ("action", action), ("actor", actor)):
+            if value is not None:
+                sql += f" AND {column} = ?"
+                values.append(value)
+        rows = self._db.rows(f"{sql} ORDER BY id DESC LIMIT ?", (*values, count))
         return [AuditEntry(*row) for row in rows]
 
     def audit_prune(self, before: int) -> int:

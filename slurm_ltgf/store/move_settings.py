@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from slurm_ltgf.store import setting_kinds as kinds
+
+_TIMES = r"^([Mm]on |[Tt]ue |[Ww]ed |[Tt]hu |[Ff]ri |[Ss]at |[Ss]un )?\d\d:\d\d-\d\d:\d\d$"
 
 
 class Checkpoint(Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,8 +98,12 @@ class Lease(Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...], kinds.texts("QOS whose jobs yield before all others: development.")
     ] = ()
     quiet: Annotated[
-        tuple[str, ...],
-        kinds.texts("Times without moves, like '22:00-06:00' or 'Mon 08:00-12:00', local time."),
+        tuple[Annotated[str, Meta(pattern=_TIMES)], ...],
+        kinds.meta(
+            "Times without moves, like '22:00-06:00' or 'Mon 08:00-12:00', local time.",
+            "list of times",
+            "a list of texts like '22:00-06:00' or 'Mon 08:00-12:00'",
+        ),
     ] = ()
     breaker: Annotated[
         int, kinds.count("Failed checkpoints within an hour that stop all moves.", "failures")

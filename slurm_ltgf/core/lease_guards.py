@@ -1,0 +1,95 @@
+"""When no job may be moved at all, whatever the verdicts: quiet times, the hourly rate, failures.
+
+Each guard gives its sentence; none of them knows a clock or a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+HOUR_S = 3600
+_QUIET = re.compile(r"(?:(mon|tue|wed|thu|fri|sat|sun) )?(\d\d):(\d\d)-(\d\d):(\d\d)", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The site's limits. quiet: see `quiet_time`."""
+
+    concurrency: int = 4
+    per_hour: int = 60
+    quiet: Sequence[str] = ()
+    breaker: int = 5
+    breaker_rest_s: int = HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What counts for the guards. Times: epoch seconds; weekday 0 is Monday, minute of the day.
+
+    begun, failed: when moves of leases began, and when they failed. reset: when an admin closed
+    the breaker. maintenance_in_s: None: none is planned.
+    """
+
+    now: int
+    weekday: int
+    minute: int
+    under_way: int = 0
+    begun: Sequence[int] = ()
+    failed: Sequence[int] = ()
+    reset: int = 0
+    maintenance_in_s: int | None = None
+
+
+def allowance(guards: Guards, seen: Situation, *, lease_s: float) -> tuple[int, str]:
+    """How many jobs may begin to yield now; if none, why."""
+    for window in guards.quiet:
+        if quiet_time(window, seen.weekday, seen.minute):
+            return 0, f"it is a quiet time (lease.quiet: {window})"
+    ahead_s = seen.maintenance_in_s
+    if ahead_s is not None and ahead_s < lease_s:
+        return 0, f"a maintenance begins in {max(ahead_s, 0)} s, before a lease would be over"
+    until = broken_until(guards, seen.failed, reset=seen.reset)
+    if until is not None and seen.now < until:
+        return 0, (
+            f"{guards.breaker} checkpoints failed within an hour: no moves for {until - seen.now}"
+            " s, or until `ltgf lease --reset`"
+        )
+    made = sum(seen.now - HOUR_S < time <= seen.now for time in seen.begun)
+    if made >= guards.per_hour:
+        return 0, f"{made} jobs yielded within an hour (lease.per_hour)"
+    if seen.under_way >= guards.concurrency:
+        return 0, f"{seen.under_way} jobs yield just now (lease.concurrency)"
+    return min(guards.concurrency - seen.under_way, guards.per_hour - made), ""
+
+
+def broken_until(guards: Guards, failed: Iterable[int], *, reset: int) -> int | None:
+    """When moves are allowed again after failures; None: there were not enough."""
+    counted = sorted(time for time in failed if time > reset)
+    for i in range(len(counted) - 1, guards.breaker - 2, -1):
+        if counted[i] - counted[i - guards.breaker + 1] < HOUR_S:
+            return counted[i] + guards.breaker_rest_s
+    return None
+
+
+def quiet_time(window: str, weekday: int, minute: int) -> bool:
+    """Whether a moment is in '22:00-06:00' or 'Mon 08:00-12:00'; one may go beyond midnight.
+
+    >>> quiet_time("22:00-06:00", 2, 60), quiet_time("mon 08:00-12:00", 1, 540)
+    (True, False)
+
+    Raises:
+        ValueError: the text is no such window.
+    """
+    match = _QUIET.fullmatch(window.strip())
+    if not match:
+        raise ValueError(f"must be like '22:00-06:00' or 'Mon 08:00-12:00', got {window!r}")
+    day = match[1]
+    begin, end = (60 * int(match[i]) + int(match[i + 1]) for i in (2, 4))
+    is_today = day is None or DAYS[weekday] == day.lower()
+    if begin <= end:
+        return is_today and begin <= minute < end
+    was_yesterday = day is None or DAYS[weekday - 1] == day.lower()
+    return (is_today and minute >= begin) or (was_yesterday and minute < end)

@@ -1,0 +1,348 @@
+"""Leases of a running cluster: what the verdicts are, and, if the site wants it, the moves.
+
+The verdicts are `core.lease`'s, as in the simulator; here the site's jobs and nodes become what it
+takes, and the site's guards are kept: classes by QOS, the hourly rate, quiet times, the breaker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import localtime
+
+from slurm_ltgf.checkpoint.board import Board, BoardError
+from slurm_ltgf.checkpoint.protocol import ProtocolError
+from slurm_ltgf.core.lease import Action, Leased, LeaseRules, Verdict, contest, verdicts
+from slurm_ltgf.core.lease_guards import HOUR_S, Guards, Situation, allowance
+from slurm_ltgf.core.model import UNKNOWN, PendingJob
+from slurm_ltgf.core.pools import Place, Pools, Shape, pools_of
+from slurm_ltgf.core.requeue import Goal, Move, State
+from slurm_ltgf.errors import LtgfError
+from slurm_ltgf.service.moves import Moves, Wish
+from slurm_ltgf.service.present import View
+from slurm_ltgf.service.terms import rules_of
+from slurm_ltgf.slurm.jobs import QueueJob
+from slurm_ltgf.slurm.nodes import Node, parts
+from slurm_ltgf.slurm.text import expand_hostlist
+from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.ledger import Ledger
+
+ACTOR = "ltgf lease"
+RESET = "lease.reset"
+#: Of those that wait so many are looked at, in their order.
+MOST_TAKERS = 256
+#: A job for which others made room has it promised for so long.
+PROMISED_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEdges:
+    """What leases ask besides the view.
+
+    uid_of: user's name -> uid. nodes_asked: job id -> nodes, of those that wait.
+    maintenance_in_s: None: none is planned.
+    """
+
+    uid_of: Callable[[str], int | None]
+    nodes_asked: Callable[[], Mapping[int, int]]
+    maintenance_in_s: Callable[[int], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A running job and its lease. ends: of the lease. verdict: None: its lease is not over."""
+
+    job: QueueJob
+    tenant: str
+    gpus: float
+    ends: int
+    verdict: Verdict | None
+    to: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """All leases at one moment. stopped: why nobody may yield now; "" if some may."""
+
+    rows: tuple[LeaseRow, ...]
+    stopped: str = ""
+    allowed: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: LeaseEdges) -> LeaseView:
+    """What becomes of every running job's lease, now."""
+    now, lease_s = seen.now, rules_of(config).lease_s
+    allowed, stopped = _allowance(seen, config, ledger, moves, edges, lease_s)
+    holding = [job for job in seen.queue.holding if job.state == "RUNNING" and job.start != UNKNOWN]
+    holds = {hold.job_id: hold for hold in seen.holds}
+    ours = [job for job in holding if job.job_id in holds and holds[job.job_id].gpus > 0]
+    kept = _exempt(ours, seen, config, moves)
+    facts = _Facts(seen, config, edges)
+    over = [job for job in ours if now - job.start >= lease_s and job.job_id not in kept]
+    expired = {
+        job.job_id: facts.leased(job, holds[job.job_id].tenant, holds[job.job_id].gpus)
+        for job in over
+    }
+    found = _verdicts(seen, config, list(expired.values()), over, moves, edges, allowed)
+    rows = []
+    for job in ours:
+        hold = holds[job.job_id]
+        verdict = found.get(job.job_id)
+        if job.job_id in kept and now - job.start >= lease_s:
+            verdict = Verdict(job.job_id, Action.KEEP, kept[job.job_id])
+        rows.append(
+            LeaseRow(
+                job=job,
+                tenant=hold.tenant,
+                gpus=hold.gpus,
+                ends=int(job.start + lease_s),
+                verdict=verdict,
+                to=_shown(verdict, seen),
+                why=facts.why.get(job.job_id, ""),
+            )
+        )
+    return LeaseView(tuple(sorted(rows, key=lambda row: row.ends)), stopped, allowed, facts.notes())
+
+
+def begin(judged: LeaseView, moves: Moves, *, now: int) -> list[tuple[str, str]]:
+    """Start the moves of those that yield; (job, what stood against it or "")."""
+    done = []
+    for row in judged.rows:
+        if row.verdict is None or row.verdict.action is not Action.YIELD:
+            continue
+        name = row.job.shown_id or str(row.job.job_id)
+        wish = Wish(Goal.REQUEUE, by=ACTOR, reason=row.verdict.reason, to_job=row.verdict.to)
+        try:
+            moves.begin(name, wish, now=now)
+        except LtgfError as exc:
+            done.append((name, str(exc)))
+        else:
+            done.append((name, ""))
+    return done
+
+
+def reset(ledger: Ledger, *, now: int) -> None:
+    """Close the breaker: failures until now count no more."""
+    ledger.state_set(RESET, str(now))
+
+
+# --- guards ---------------------------------------------------------------------------------------
+
+
+def _allowance(
+    seen: View, config: Config, ledger: Ledger, moves: Moves, edges: LeaseEdges, lease_s: float
+) -> tuple[int, str]:
+    if not config.checkpoint.records:
+        return 0, "checkpoint.records is not set: no job can be asked to save"
+    own = config.lease
+    log = ledger.audit_last(5000, actor=ACTOR, since=seen.now - 2 * HOUR_S)
+    local = localtime(seen.now)
+    situation = Situation(
+        now=seen.now,
+        weekday=local.tm_wday,
+        minute=local.tm_hour * 60 + local.tm_min,
+        under_way=sum(move.by == ACTOR for move in moves.under_way()),
+        begun=[entry.time for entry in log if entry.new == State.ASKED.value],
+        failed=[entry.time for entry in log if entry.new == State.FAILED.value],
+        reset=int(ledger.state_get(RESET) or 0),
+        maintenance_in_s=edges.maintenance_in_s(seen.now),
+    )
+    guards = Guards(own.concurrency, own.per_hour, own.quiet, own.breaker, own.breaker_rest_s)
+    return allowance(guards, situation, lease_s=lease_s)
+
+
+def _exempt(ours: Sequence[QueueJob], seen: View, config: Config, moves: Moves) -> dict[int, str]:
+    """Running jobs that no verdict may touch, and why."""
+    own, found = config.lease, {}
+    protected = set(own.protected_qos)
+    known = {move.job_id: move for move in moves.files.all()}
+    for job in ours:
+        move = known.get(job.job_id)
+        if job.qos in protected:
+            found[job.job_id] = f"QOS {job.qos} never yields (lease.protected_qos)"
+        elif move is None or move.restart != job.restarts:
+            continue
+        elif not move.state.is_end:
+            found[job.job_id] = f"it is being moved: {move.why}"
+        elif move.state is State.FAILED and seen.now - (move.ended_at or 0) < own.min_run_s:
+            found[job.job_id] = f"not again so soon: {move.why}"
+    return found
+
+
+class _Facts:
+    """What the board tells of running jobs, each asked once."""
+
+    def __init__(self, seen: View, config: Config, edges: LeaseEdges) -> None:
+        self._config, self._edges, self._now = config, edges, seen.now
+        records = config.checkpoint.records
+        self._board = Board(Path(records)) if records else None
+        self._problem = ""
+        self.why: dict[int, str] = {}
+
+    def notes(self) -> tuple[str, ...]:
+        """What is wrong with the board."""
+        return (self._problem,) if self._problem else ()
+
+    def leased(self, job: QueueJob, tenant: str, gpus: float) -> Leased:
+        """A job whose lease is over."""
+        can, cost_s = self._checkpoint(job)
+        return Leased(
+            job.job_id,
+            tenant,
+            gpus,
+            submit=job.submit,
+            started=job.start,
+            restarts=job.restarts,
+            can_checkpoint=can,
+            cost_s=cost_s,
+        )
+
+    def _checkpoint(self, job: QueueJob) -> tuple[bool, float]:
+        """Whether the job can save, and what saving and restoring it takes, in seconds."""
+        default_s = float(self._config.lease.cost_s)
+        uid = self._edges.uid_of(job.user)
+        if self._board is None or uid is None:
+            self.why[job.job_id] = "no records folder" if uid is not None else "its user is unknown"
+            return False, default_s
+        try:
+            record = self._board.record(job.job_id, uid)
+            answer = self._board.answer(job.job_id, uid)
+        except (BoardError, ProtocolError) as exc:
+            self._problem = self.why[job.job_id] = str(exc)
+            return False, default_s
+        if record is None or answer is None or answer.restart != job.restarts:
+            self.why[job.job_id] = "it has no checkpoint record" if record is None else "not ready"
+            return False, default_s
+        return True, default_s if answer.seconds is None else max(2 * answer.seconds, 1.0)
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+def _verdicts(
+    seen: View,
+    config: Config,
+    expired: Sequence[Leased],
+    over: Sequence[QueueJob],
+    moves: Moves,
+    edges: LeaseEdges,
+    allowed: int,
+) -> dict[int, Verdict]:
+    if not expired:
+        return {}
+    pools = _pools(seen, over, moves, edges)
+    waiting = [job for job in seen.jobs if job.demand and job.job_id in pools.pool_of]
+    if not waiting:
+        return {
+            job.job_id: Verdict(job.job_id, Action.RENEW, "no job before it could use its GPUs")
+            for job in expired
+        }
+    own, rules = config.lease, rules_of(config)
+    rho = seen.measurement.jobs.rho_by_job_id() if seen.measurement.jobs is not None else {}
+    turns = contest(expired, waiting, seen.plan.standings, rules=rules, now=seen.now, rho=rho)
+    first = {job.job_id for job in over if job.qos in set(own.first_qos)}
+    turns = [*(job for job in turns if job not in first), *(job for job in turns if job in first)]
+    limits = LeaseRules(
+        min_run_s=own.min_run_s,
+        max_restarts=own.max_restarts,
+        overhead=own.overhead,
+        margin=own.margin,
+        concurrency=max(allowed, 0),
+        preempt_without_checkpoint=False,
+    )
+    found = verdicts(
+        expired,
+        waiting,
+        turns,
+        seen.plan.standings,
+        pool_of=pools.pool_of,
+        rooms=pools.rooms,
+        rules=rules,
+        lease_rules=limits,
+        now=seen.now,
+    )
+    return {verdict.job_id: verdict for verdict in found}
+
+
+def _pools(seen: View, over: Sequence[QueueJob], moves: Moves, edges: LeaseEdges) -> Pools:
+    asked = edges.nodes_asked()
+    records = {job.job_id: job for job in seen.queue.pending}
+    promised_to = _promised(moves.files.all(), seen.now)
+    shapes: list[Shape] = []
+    promised: list[Shape] = []
+    for turn in seen.plan.turns[:MOST_TAKERS]:
+        shape = _shape(turn.job, records.get(turn.job.job_id), asked)
+        if shape is not None and turn.job.demand:
+            (promised if turn.job.job_id in promised_to else shapes).append(shape)
+    places = [place for node in seen.capacity.nodes for place in _places(node)]
+    held = {job.job_id: on for job in over if (on := _held(job))}
+    return pools_of(places, shapes, held, promised=promised)
+
+
+def _promised(known: Sequence[Move], now: int) -> set[int]:
+    """Jobs for which others make room, or just did."""
+    return {
+        move.to_job
+        for move in known
+        if move.to_job is not None
+        and (
+            not move.state.is_end
+            or (move.state is State.REQUEUED and now - (move.ended_at or 0) < PROMISED_S)
+        )
+    }
+
+
+def _places(node: Node) -> list[Place]:
+    if not node.is_open:
+        return []
+    used = node.gpus_used
+    return [
+        Place(node.name, frozenset(node.partitions), kind, count, max(count - used.get(kind, 0), 0))
+        for kind, count in node.gpus.items()
+    ]
+
+
+def _shape(job: PendingJob, record: QueueJob | None, asked: Mapping[int, int]) -> Shape | None:
+    """What a waiting job asks for in devices; None: no whole GPUs."""
+    if record is None:
+        return None
+    wanted = [(kind, count) for name, kind, count in parts(record.gres) if name == "gpu"]
+    count = max((count for _, count in wanted), default=0)
+    kind = next((kind for kind, _ in wanted if kind), "")
+    if not count:
+        return None
+    return Shape(
+        job.job_id, record.partition.split(","), kind, float(count), asked.get(job.job_id, 1)
+    )
+
+
+def _held(job: QueueJob) -> dict[str, float]:
+    """Node -> devices of a running job; {}: not known, or no whole GPUs."""
+    nodes = expand_hostlist(job.nodes)
+    counts = [count for name, kind, count in parts(job.gres) if name == "gpu"]
+    total = max(counts, default=0)
+    if not nodes or not total or total % len(nodes):
+        return {}
+    return dict.fromkeys(nodes, total / len(nodes))
+
+
+def _shown(verdict: Verdict | None, seen: View) -> str:
+    if verdict is None or verdict.to is None:
+        return ""
+    return next(
+        (job.shown_id or str(job.job_id) for job in seen.jobs if job.job_id == verdict.to), ""
+    )
+
+
+def without_yields(judged: LeaseView) -> LeaseView:
+    """The same, where moves are stopped: who would yield keeps its GPUs, and is told why."""
+    rows = [
+        row
+        if row.verdict is None or row.verdict.action is not Action.YIELD
+        else replace(row, verdict=replace(row.verdict, action=Action.KEEP, reason=judged.stopped))
+        for row in judged.rows
+    ]
+    return replace(judged, rows=tuple(rows))
