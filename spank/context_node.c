@@ -203,15 +203,26 @@ static void map_gpus(const struct ltgf_arguments *arguments, const struct node_j
 	}
 }
 
-static void unmap_gpus(const struct ltgf_arguments *arguments, uint32_t job_id)
+/* Take a job out of the GPU-to-job files; or with `running`, all that are no more. */
+static void unmap_gpus(const struct ltgf_arguments *arguments, uint32_t job_id,
+		       struct ltgf_running *running)
 {
 	const char *const folders[] = { arguments->gpumap, arguments->gpustat };
 	char path[LTGF_PATH], why[LTGF_WHY] = "bad path";
 
 	for (int i = 0; i < 2; i++) {
-		if (folders[i][0] && (local_path(folders[i], path) ||
-				      ltgf_gpumap_remove(path, job_id, why, sizeof(why))))
-			slurm_error("ltgf: job %u: GPU-to-job file: %s", job_id, why);
+		int rc;
+
+		if (!folders[i][0])
+			continue;
+		rc = local_path(folders[i], path);
+		if (!rc && running)
+			rc = ltgf_gpumap_reap(path, ltgf_node_runs, running,
+					      arguments->reap_after_s, why, sizeof(why));
+		else if (!rc)
+			rc = ltgf_gpumap_remove(path, job_id, why, sizeof(why));
+		if (rc)
+			slurm_error("ltgf: GPU-to-job file: %s", why);
 	}
 }
 
@@ -238,7 +249,9 @@ static void reap(const struct ltgf_arguments *arguments, const char *rundir)
 	unsigned int stopped = 0;
 	char why[LTGF_WHY];
 
-	if (ltgf_mps_reap(rundir, ltgf_node_runs, &running, arguments->reap_after_s, &stopped, why,
+	unmap_gpus(arguments, 0, &running);
+	if (!access(rundir, F_OK) &&
+	    ltgf_mps_reap(rundir, ltgf_node_runs, &running, arguments->reap_after_s, &stopped, why,
 			  sizeof(why)))
 		slurm_error("ltgf: reaping in %s: %s", rundir, why);
 	if (stopped)
@@ -253,10 +266,8 @@ void ltgf_job_ends(spank_t spank, const struct ltgf_shim *shim)
 
 	if (read_job(spank, shim, &job))
 		return;
-	unmap_gpus(&shim->arguments, job.id);
-	if (access(job.rundir, F_OK))
-		return;
-	if (ltgf_mps_stop(job.rundir, job.id, why, sizeof(why)))
+	unmap_gpus(&shim->arguments, job.id, NULL);
+	if (!access(job.rundir, F_OK) && ltgf_mps_stop(job.rundir, job.id, why, sizeof(why)))
 		slurm_error("ltgf: job %u: MPS not ended: %s", job.id, why);
 	reap(&shim->arguments, job.rundir);
 }
@@ -268,6 +279,6 @@ void ltgf_slurmd_begins(const struct ltgf_shim *shim)
 	if (local_path(shim->arguments.rundir, rundir))
 		slurm_error("ltgf: rundir=%s cannot be made a path of this node",
 			    shim->arguments.rundir);
-	else if (!access(rundir, F_OK))
+	else
 		reap(&shim->arguments, rundir);
 }

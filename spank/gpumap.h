@@ -3,7 +3,7 @@
  *
  * One file a GPU, named by its index or UUID as Slurm names it to the job. dcgm-exporter's job
  * mapping folder: a job id a line, several where a GPU is shared. jobstats' folder: "JOBID UID" of
- * the newest job. The folders are root's; both functions run as root in prolog and epilog.
+ * the newest job. The folders are root's; all run as root, in prolog and epilog.
  *
  * RET: 0, or -1 with one line in `why`; what could be done is done all the same.
  */
@@ -22,5 +22,12 @@ int ltgf_gpumap_add(const char *folder, enum ltgf_gpumap form, const char *devic
 
 /* Strike the job out of every file of the folder; a file without a job is removed. */
 int ltgf_gpumap_remove(const char *folder, uint32_t job_id, char *why, size_t why_len);
+
+/*
+ * Strike out all jobs that have ended without an epilog of ours: of whom `runs` says 0, in files
+ * that nobody has written for min_age_s (a job that begins has no process yet).
+ */
+int ltgf_gpumap_reap(const char *folder, int (*runs)(uint32_t job_id, void *arg), void *arg,
+		     unsigned int min_age_s, char *why, size_t why_len);
 
 #endif

@@ -118,6 +118,37 @@ static void maps(void)
 	CHECK(add(LTGF_GPUMAP_DCGM, "1", 9) && strstr(why, "must be root's"));
 }
 
+/* Of jobs 5 and 112; says how often it was asked. */
+static int runs(uint32_t job_id, void *asked)
+{
+	++*(int *)asked;
+	return job_id == 5 || job_id == 112;
+}
+
+static int reap(unsigned int min_age_s, int *asked)
+{
+	return ltgf_gpumap_reap(at("map"), runs, asked, min_age_s, why, sizeof(why));
+}
+
+static void lost_maps(void)
+{
+	int asked = 0;
+
+	CHECK(!chmod(at("map"), 0755));
+	CHECK(!add(LTGF_GPUMAP_DCGM, "4", 11) && !add(LTGF_GPUMAP_DCGM, "4", 112));
+	CHECK(!add(LTGF_GPUMAP_JOBSTATS, "5", 11));
+	CHECK(!ltgf_ckpt_write(at("map"), "sshd.pid", "11\n", why, sizeof(why)));
+	CHECK(!reap(60, &asked) && !asked); /* they could be those of a job that begins */
+	CHECK_TEXT(content("map/4"), "11\n112\n");
+	CHECK(!reap(0, &asked) && asked);
+	CHECK_TEXT(content("map/4"), "112\n");
+	CHECK_TEXT(content("map/5"), "-");
+	CHECK_TEXT(content("map/MIG-aa-bb"), "5 1000\n");
+	CHECK_TEXT(content("map/sshd.pid"), "11\n"); /* no GPU's */
+	CHECK(!ltgf_gpumap_remove(at("map"), 11, why, sizeof(why)));
+	CHECK_TEXT(content("map/sshd.pid"), "11\n");
+}
+
 static void processes(void)
 {
 	static const char *const other[] = { "slurmstepd", "slurmstepd: [x.0]", "slurmstepd: []",
@@ -147,6 +178,7 @@ int main(void)
 	folders();
 	records();
 	maps();
+	lost_maps();
 	processes();
 	ltgf_tree_remove(AT_FDCWD, root);
 	return RESULT();

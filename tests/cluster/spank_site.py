@@ -62,7 +62,9 @@ class Site:
             "timeout=3s",
         )  # fmt: skip
         line = " ".join(["optional", str(self.plugin), *usual, *words])
-        (state / "etc" / "plugstack.conf").write_text(line + "\n")
+        fresh = state / "etc" / "plugstack.conf.new"
+        fresh.write_text(line + "\n")
+        fresh.replace(state / "etc" / "plugstack.conf")  # an epilog may read it at this moment
 
     def install(self) -> None:
         """Put plugin, stand-in and folders there and let slurmd load the plugin."""

@@ -64,8 +64,9 @@ def test_the_cost_at_task_start_is_below_a_millisecond(site: Site) -> None:
 
 
 def test_mps_gives_a_daemon_of_the_jobs_own(site: Site) -> None:
-    mapped = f"grep -x $SLURM_JOB_ID {site.lab.state}/map.n1/0"
-    script = f"{SHOW}; stat -c '%U %a' $CUDA_MPS_PIPE_DIRECTORY; {mapped}"
+    mapped = site.lab.state / "map.n1"
+    find = f"grep -x $SLURM_JOB_ID {mapped}/0"
+    script = f"{SHOW}; stat -c '%U %a' $CUDA_MPS_PIPE_DIRECTORY; {find}"
     text = site.srun(
         "--mps", "--mps-mem=12%", "--mps-threads=30", "--gres=gpu:2", "-wn1", script=script
     )
@@ -76,7 +77,7 @@ def test_mps_gives_a_daemon_of_the_jobs_own(site: Site) -> None:
     owner, job = text.splitlines()[-2:]
     assert owner == "alice 700"
     site.gone(int(job))
-    wait_until(lambda: not list(site.lab.state.glob("map.n1/*")), 5, lambda: "a GPU's file is left")
+    wait_until(lambda: not list(mapped.iterdir()), 10, lambda: f"{list(mapped.iterdir())} are left")
 
 
 @pytest.mark.parametrize(
@@ -403,6 +404,24 @@ def test_what_a_lost_job_left_is_gone_when_slurmd_starts(site: Site) -> None:
     assert site.daemons(99999, "n2")
     site.restart("slurmd:n2")
     site.gone(99999, "n2", timeout=5)
+
+
+def test_what_a_job_left_whose_epilog_had_no_plugin_is_gone_with_the_next(site: Site) -> None:
+    """As when plugstack.conf is half written while an epilog reads it."""
+    site.plugstack("reap_after=0")
+    job = site.submit("--mps", GPU, "-wn1", script="sleep 60")
+    wait_until(lambda: len(site.daemons(job)) >= 1, 20, lambda: "no daemon")
+    (site.lab.state / "etc" / "plugstack.conf").unlink()
+    site.lab.run("scancel", str(job))
+    wait_until(lambda: not site.lab.run("squeue", "-h", "-wn1"), 30, lambda: "the job does not end")
+    left = [
+        path for path in site.lab.state.glob("[ms]*.n1/*") if str(job) in path.read_text().split()
+    ]
+    assert {path.parent.name for path in left} == {"map.n1", "stat.n1"}
+    site.plugstack("reap_after=0")
+    assert site.srun("-wn1", script="echo ran") == "ran\n"
+    site.gone(job)
+    wait_until(lambda: not any(path.exists() for path in left), 5, lambda: f"one of {left}")
 
 
 def other_login(site: Site, folder: Path, plugstack: str) -> dict[str, str]:
