@@ -7,7 +7,8 @@ Pure Python, no GPU. At each step every rank draws a number, all ranks get the s
 it into its state; floats and the generator's state are what a checkpoint must bring back exactly.
 A rank that is left alone in the sum ends with an error, as NCCL does. `expected()` is the end of an
 undisturbed run. A file `fault-RANK` in the checkpoint folder makes that rank die, hang for a while,
-or find the disk full at its next save: a word and seconds.
+or find the disk full at its next save: a word and seconds. With --end FILE the last step is what
+that file says, once it is there: well ahead of where any rank is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path
 from slurm_ltgf import checkpoint
 
 ALONE_S = 120
+LOOK_EVERY = 50
 
 
 class State:
@@ -143,6 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--steps", type=int, default=1000)
     options.add_argument("--step-ms", type=float, default=10, help="how long a step takes")
     options.add_argument("--result", type=Path, help="folder for the values at the end")
+    options.add_argument("--end", type=Path, help="file with the last step, looked at now and then")
     given = options.parse_args(argv)
 
     ckpt = checkpoint.session()
@@ -151,7 +154,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if ckpt.last:
         state.load(ckpt.last / f"rank-{place.rank}.json")
     ranks = Ranks(place.rank, place.ranks, place.folder / f"meeting-{place.launch}")
-    for step in range(ckpt.step + 1, given.steps + 1):
+    step, last = ckpt.step, given.steps
+    while step < last:
+        step += 1
+        if given.end and step % LOOK_EVERY == 0 and given.end.exists():
+            last = int(given.end.read_text())
         time.sleep(given.step_ms / 1000)
         state.learn(ranks.total(state.draw()))
         if ckpt.requested(step):
