@@ -18,8 +18,9 @@ from slurm_ltgf.cli import render
 from slurm_ltgf.cli.app import App
 
 if TYPE_CHECKING:
-    from slurm_ltgf.core.requeue import Move
-    from slurm_ltgf.service.moves import Moves, Outlook, Wish
+    from slurm_ltgf.core.move import Move
+    from slurm_ltgf.service.move_facts import Outlook, Wish
+    from slurm_ltgf.service.moves import Moves
     from slurm_ltgf.store.ledger_records import AuditEntry
 
 POLL_S = 0.5
@@ -29,13 +30,14 @@ PATIENCE = 120
 
 def moves_of(app: App) -> Moves:
     """The moves of this site, as this user can make them."""
-    from slurm_ltgf.service.moves import MoveEdges, Moves
+    from slurm_ltgf.service.move_facts import MoveEdges
+    from slurm_ltgf.service.moves import Moves
     from slurm_ltgf.service.terms import pricing_of
     from slurm_ltgf.slurm import nodes, requeue
     from slurm_ltgf.store.moves import MoveFiles
 
     return Moves(
-        edges=MoveEdges(requeue.find, requeue.requeue, requeue.send_to, _log(app)),
+        edges=MoveEdges(requeue.find, requeue.requeue, requeue.send_to, requeue.endings, _log(app)),
         files=MoveFiles(_folder(app)),
         settings=app.config.checkpoint,
         pricing=pricing_of(app.config, shards_per_gpu=nodes.capacity(()).per_gpu("shard")),
@@ -55,7 +57,7 @@ def _log(app: App) -> Callable[[AuditEntry, Move], None]:
     """Into the ledger, if this user may write there."""
 
     def log(entry: AuditEntry, move: Move) -> None:
-        from slurm_ltgf.core.requeue import State
+        from slurm_ltgf.core.move import State
 
         if not os.access(app.ledger_path, os.W_OK):
             return
@@ -82,9 +84,9 @@ def wish_of(goal: str, *, reason: str, within: str | None, **more: Any) -> Wish:
         UsageError: --within is no duration.
     """
     from slurm_ltgf.core.duration import duration_s
-    from slurm_ltgf.core.requeue import Goal
+    from slurm_ltgf.core.move import Goal
     from slurm_ltgf.errors import UsageError
-    from slurm_ltgf.service.moves import Wish
+    from slurm_ltgf.service.move_facts import Wish
 
     within_s = duration_s(within) if within else None
     if within and not within_s:
@@ -99,16 +101,15 @@ def carry_out(app: App, name: str, wish: Wish, *, json_: bool, dry_run: bool = F
     Raises:
         MoveRefused, MoveFailed: see there.
     """
-    from slurm_ltgf.core.requeue import State
-    from slurm_ltgf.service.moves import MoveFailed
+    from slurm_ltgf.core.move import State
+    from slurm_ltgf.service.move_facts import MoveFailed
 
     moves = moves_of(app)
     if dry_run:
         show_outlook(moves.outlook(name, wish.goal), json_=json_)
         return
     move = moves.begin(name, wish, now=int(time.time()))
-    with moves.files.locked(move.job_id):
-        move = _wait(moves, move)
+    move = _wait(moves, move)
     if json_:
         render.as_json(move_json(move))
     if move.state is State.FAILED:
@@ -133,6 +134,15 @@ def requeue_now(app: App, name: str, wish: Wish, *, dry_run: bool, json_: bool) 
     click.echo(f"job {name}: {verb} requeued without a checkpoint: {lost} lost")
 
 
+def after_signal(app: App, name: str, wish: Wish) -> None:
+    """What a batch script does after its program saved because of a signal.
+
+    Raises:
+        MoveRefused: Slurm wants nothing of the job, or it has had its share of requeues.
+    """
+    click.echo(f"job {name}: {moves_of(app).after_signal(name, wish, now=int(time.time()))}")
+
+
 def _wait(moves: Moves, move: Move) -> Move:
     """Go on until the end; on a terminal every change is a line. Ctrl-C takes the ask back."""
     failures = 0
@@ -144,7 +154,7 @@ def _wait(moves: Moves, move: Move) -> Move:
             if problem and failures > PATIENCE:
                 raise problem
             if interrupted():
-                return moves.take_back(move, now=int(time.time()))
+                move = moves.take_back(move, now=int(time.time()))
             if sys.stderr.isatty() and (problem or move.why != before):
                 said = str(problem) if problem else move.why
                 click.echo(f"  {time.strftime('%H:%M:%S')} {render.clean(said)}", err=True)
@@ -206,26 +216,48 @@ def move_json(move: Move) -> dict[str, Any]:
 
 def show_outlook(found: Outlook, *, json_: bool) -> None:
     """What a move would meet; nothing is asked."""
-    job, record, answer = found.running.job, found.record, found.answer
-    now = int(time.time())
-    values = {
-        "job_id": found.running.requeue_id,
-        "state": job.state.lower(),
-        "gres": job.gres,
-        "restarts": job.restarts,
-        "mode": record.mode.value if record else None,
-        "folder": str(record.dir) if record else None,
-        "ready": bool(answer and answer.restart == job.restarts),
-        "answered_s_ago": now - answer.time if answer else None,
-        "objections": list(found.objections),
-    }
+    values = _outlook_json(found, now=int(time.time()))
     if json_:
         render.as_json(values)
         return
     for key, value in values.items():
         if key != "objections":
-            click.echo(f"{key.replace('_', ' '):>16}  {render.word(value)}")
+            click.echo(f"{key.replace('_', ' '):>20}  {render.word(_word(value))}")
     for objection in found.objections:
-        click.echo(f"{'no':>16}  {render.clean(objection)}")
+        click.echo(f"{'no':>20}  {render.clean(objection)}")
     if not found.objections:
-        click.echo(f"{'yes':>16}  it can be asked")
+        click.echo(f"{'yes':>20}  it can be asked")
+
+
+def _outlook_json(found: Outlook, *, now: int) -> dict[str, Any]:
+    from slurm_ltgf.slurm.requeue import grace
+
+    job, record = found.running.job, found.record
+    is_ready = found.answer is not None and found.answer.restart == job.restarts
+    answer = found.answer if is_ready else None
+    own = grace(job)
+    return {
+        "job_id": found.running.requeue_id,
+        "state": job.state.lower(),
+        "gres": job.gres,
+        "restarts": job.restarts,
+        "runs_s": now - job.start if job.start > 0 else None,
+        "mode": record.mode.value if record else None,
+        "folder": str(record.dir) if record else None,
+        "signal": record.signal or None if record else None,
+        "ready": is_ready,
+        "answered_s_ago": now - answer.time if answer else None,
+        "phase": answer.phase.value if answer else None,
+        "checkpoint": answer.name or None if answer else None,
+        "save_s": answer.seconds if answer else None,
+        "grace_s": own.grace_s,
+        "kill_wait_s": own.kill_wait_s,
+        "signal_at_preemption": own.is_signalled,
+        "objections": list(found.objections),
+    }
+
+
+def _word(value: object) -> str | int | float | None:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str | int | float) else None

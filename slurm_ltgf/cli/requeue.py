@@ -6,6 +6,7 @@ import click
 
 from slurm_ltgf.cli import moves
 from slurm_ltgf.cli.app import App
+from slurm_ltgf.errors import UsageError
 
 
 @click.command("requeue")
@@ -15,6 +16,7 @@ from slurm_ltgf.cli.app import App
 @click.option("--within", metavar="DURATION", help="Time to save; default: the job's, the site's.")
 @click.option("--dry-run", is_flag=True, help="Ask nothing; show what stands against it.")
 @click.option("--without-checkpoint", is_flag=True, help="Requeue at once; the work is lost.")
+@click.option("--after-signal", is_flag=True, help="For the job's script; see below.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
@@ -27,6 +29,7 @@ def command(
     within: str | None,
     dry_run: bool,
     without_checkpoint: bool,
+    after_signal: bool,
     json_: bool,
 ) -> None:
     """Have a running job save its work, then requeue it under the same id.
@@ -34,9 +37,21 @@ def command(
     Waits until every rank has saved and the checkpoint is complete; only then Slurm is told. If
     that takes too long the job runs on as if nothing had been asked. Killed, and called again, it
     goes on where it was. JOBID: 123, or 123_4 of an array; a het job is requeued as a whole.
+
+    With --after-signal, in a batch script whose program saved and ended because Slurm sent it a
+    signal: requeues the job if its time limit was the reason; Slurm requeues a preempted one.
     """
+    if to_partition:
+        from slurm_ltgf.slurm.requeue import checked_partition
+
+        checked_partition(to_partition)
     app = App.of(ctx)
     wish = moves.wish_of("requeue", reason=reason, within=within, to_partition=to_partition)
+    if without_checkpoint and after_signal:
+        raise UsageError("--without-checkpoint and --after-signal are two different things")
+    if after_signal:
+        moves.after_signal(app, job_id, wish)
+        return
     if without_checkpoint:
         moves.requeue_now(app, job_id, wish, dry_run=dry_run, json_=json_)
         return

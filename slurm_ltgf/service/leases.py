@@ -16,10 +16,11 @@ from slurm_ltgf.checkpoint.protocol import ProtocolError
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, Verdict, contest, verdicts
 from slurm_ltgf.core.lease_guards import HOUR_S, Guards, Situation, allowance
 from slurm_ltgf.core.model import UNKNOWN, PendingJob
+from slurm_ltgf.core.move import Goal, Move, State
 from slurm_ltgf.core.pools import Place, Pools, Shape, pools_of
-from slurm_ltgf.core.requeue import Goal, Move, State
 from slurm_ltgf.errors import LtgfError
-from slurm_ltgf.service.moves import Moves, Wish
+from slurm_ltgf.service.move_facts import Wish
+from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.service.present import View
 from slurm_ltgf.service.terms import rules_of
 from slurm_ltgf.slurm.jobs import QueueJob

@@ -11,9 +11,10 @@ import re
 from dataclasses import dataclass
 from datetime import UTC
 
+from slurm_ltgf.core.ending import Ending
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.errors import SlurmRefused, UsageError
-from slurm_ltgf.slurm import queue, text
+from slurm_ltgf.slurm import queue, site, text
 from slurm_ltgf.slurm.jobs import QueueJob
 from slurm_ltgf.slurm.run import run
 
@@ -39,6 +40,23 @@ class Running:
     def requeue_id(self) -> str:
         """What to tell `scontrol requeue`."""
         return requeue_id(self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class Grace:
+    """What Slurm's own preemption leaves a job: GraceTime, then TERM, then KillWait.
+
+    is_signalled: the job's --signal is sent at preemption too.
+    """
+
+    grace_s: int
+    kill_wait_s: int
+    is_signalled: bool
+
+    @property
+    def total_s(self) -> int:
+        """From the preemption to the kill."""
+        return self.grace_s + self.kill_wait_s
 
 
 def requeue_id(job: QueueJob) -> str:
@@ -111,12 +129,66 @@ def requeue(name: str) -> None:
     run(["scontrol", "requeue", checked_id(name)], timeout_s=60)
 
 
+def checked_partition(names: str) -> str:
+    """Partitions that were typed in.
+
+    Raises:
+        UsageError: no names.
+    """
+    if not re.fullmatch(r"[\w.-]+(,[\w.-]+)*", names):
+        raise UsageError(f"--to-partition: must be names of partitions, got {names!r}")
+    return names
+
+
 def send_to(name: str, partition: str) -> None:
     """Put a job that waits into another partition.
 
     Raises:
         SlurmRefused, SlurmUnavailable: Slurm would not.
     """
-    if not re.fullmatch(r"[\w.-]+(,[\w.-]+)*", partition):
-        raise UsageError(f"--to-partition: must be names of partitions, got {partition!r}")
-    run(["scontrol", "update", f"job={checked_id(name)}", f"partition={partition}"], timeout_s=60)
+    where = f"partition={checked_partition(partition)}"
+    run(["scontrol", "update", f"job={checked_id(name)}", where], timeout_s=60)
+
+
+def endings(name: str) -> list[Ending]:
+    """All runs of a job that sacct knows; of a het job its leader's.
+
+    Raises:
+        SlurmRefused: the site keeps no records.
+        SlurmUnavailable: slurmdbd is away.
+    """
+    columns = "JobID,Submit,Start,End,State,TimelimitRaw"
+    argv = ["sacct", "-n", "-X", "-D", "-P", "-j", checked_id(name), "-o", columns]
+    shown = run(argv, env_extra={"SLURM_TIME_FORMAT": "%s"})
+    rows = [line.split("|") for line in shown.split("\n") if line]
+    return [_ending(*cells) for job, *cells in rows if "+" not in job or job.endswith("+0")]
+
+
+def _ending(submit: str, start: str, end: str, state: str, limit: str) -> Ending:
+    return Ending(
+        submit=text.moment(submit, UTC),
+        start=text.moment(start, UTC),
+        end=text.moment(end, UTC),
+        state=text.base_state(state.split()[:1])[0],
+        limit_s=int(limit) * 60 if limit.isdecimal() else UNKNOWN,
+    )
+
+
+def grace(job: QueueJob) -> Grace:
+    """How long Slurm's own preemption would leave a job.
+
+    Raises:
+        SlurmRefused, SlurmUnavailable: Slurm does not tell.
+    """
+    config = site.site()
+    argv = ["sacctmgr", "-n", "-P", "-r", "show", "qos", job.qos, "format=Name,GraceTime"]
+    by_qos = config.get("PreemptType") == "preempt/qos"
+    rows = [line.split("|") for line in run(argv).split("\n") if line] if by_qos else []
+    times = [max(text.limit_s(cell), 0) for name, cell in rows if name == job.qos]
+    if not by_qos:
+        times = [one.grace_s for one in site.partitions() if one.name == job.partition]
+    return Grace(
+        grace_s=times[0] if times else 0,
+        kill_wait_s=config.number("KillWait", 30),
+        is_signalled="send_user_signal" in config.options("PreemptParameters"),
+    )

@@ -43,6 +43,13 @@ class Checkpoint(Struct, frozen=True, forbid_unknown_fields=True):
             "requeues",
         ),
     ] = 1000
+    limits_per_job: Annotated[
+        int,
+        kinds.count(
+            "How often `ltgf requeue --after-signal` requeues one job because its time was up.",
+            "requeues",
+        ),
+    ] = 100
 
 
 class Lease(Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
-from slurm_ltgf.core.requeue import Move
+from slurm_ltgf.core.move import Move
 from slurm_ltgf.errors import InputError
-from slurm_ltgf.store.files import FileError, lock, replace_text
+from slurm_ltgf.store.files import FileError, LockHeldError, lock, replace_text
+
+#: Lock files are never removed, so there are only so many; jobs that share one take turns.
+LOCKS, PATIENCE_S = 64, 10
+#: So long moves are remembered, and those whose job has a budget to keep.
+REMEMBERED_S, COUNTED_S = 2 * 86400, 60 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +69,31 @@ class MoveFiles:
         values = asdict(move) | {"goal": move.goal.value, "state": move.state.value}
         replace_text(self._path(move.job_id), json.dumps(values, indent=0) + "\n", mode=0o640)
 
-    def remove(self, job_id: int) -> None:
-        """Forget a job's move."""
-        self._path(job_id).unlink(missing_ok=True)
+    def sweep(self, now: int) -> None:
+        """Forget moves that ended long ago."""
+        for move in self.all():
+            ended_at = max(move.ended_at or 0, move.hold_until)
+            if move.state.is_end and now - ended_at > (COUNTED_S if move.limits else REMEMBERED_S):
+                self._path(move.job_id).unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, job_id: int) -> Iterator[None]:
-        """Work on a job's move alone.
+        """Work on a job's move alone; others wait a while.
 
         Raises:
-            LockHeldError: somebody else does.
+            LockHeldError: somebody else does, for long.
         """
         self._make()
-        with lock(self.folder / f"{job_id}.lock"):
+        with ExitStack() as held:
+            end = time.monotonic() + PATIENCE_S
+            while True:
+                try:
+                    held.enter_context(lock(self.folder / f"{job_id % LOCKS}.lock"))
+                    break
+                except LockHeldError:
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.05)
             yield
 
     def _make(self) -> None:
