@@ -6,8 +6,10 @@ one by one; the first touch is what makes pinning slow, so it is done before it 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -29,9 +31,11 @@ class Arena:
         self.size = -(-max(size, 1) // _PAGE_BYTES) * _PAGE_BYTES
         self._say = say
         self._pin = pin
-        self._is_pinned = False
-        self._memory = mmap.mmap(-1, self.size)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+        self._unpin: Callable[[], Any] = _nothing
+        self._memory = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # data loaders are forked: pinned pages would be copied for each of them at once
+        self._memory.madvise(mmap.MADV_DONTFORK)
+        with contextlib.suppress(OSError):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
         self.bytes: torch.Tensor = torch.frombuffer(self._memory, dtype=torch.uint8)
         self._thread = threading.Thread(target=self._touch, name="ltgf-arena", daemon=True)
@@ -53,19 +57,28 @@ class Arena:
     def close(self) -> None:
         """Unpin it; the memory itself goes when the last view of it goes."""
         self._thread.join()
-        if self._is_pinned:
-            _cudart().cudaHostUnregister(self.bytes.data_ptr())
-            self._is_pinned = False
+        self._unpin()
 
     def _touch(self) -> None:
         self.bytes.zero_()
         if not self._pin:
             return
-        error = int(_cudart().cudaHostRegister(self.bytes.data_ptr(), self.size, 0))
-        self._is_pinned = error == 0
-        if error:
+        address = self.bytes.data_ptr()
+        error = int(_cudart().cudaHostRegister(address, self.size, 0))
+        if error == 0:
+            # memory that goes while it is pinned leaves a trap for whatever is mapped there next
+            self._unpin = weakref.finalize(self, _unpin, address)
+        else:
             gib = self.size / (1 << 30)
             self._say(f"{gib:.1f} GiB cannot be pinned (CUDA error {error}): copies are slower")
+
+
+def _unpin(address: int) -> None:
+    _cudart().cudaHostUnregister(address)
+
+
+def _nothing() -> None:
+    """Nothing to unpin."""
 
 
 def _cudart() -> Any:

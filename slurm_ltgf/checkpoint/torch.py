@@ -75,6 +75,7 @@ class Stage:
 
         Call it once the optimizer has made its own tensors, after the first step.
         """
+        self.resume()
         pieces = self._everything()
         self._reserve(pieces)
         return sum(piece.size for piece in pieces)
@@ -123,6 +124,7 @@ class Stage:
             OSError: the disk refuses.
             Unsaveable: a part's state holds something else than tensors and plain values.
         """
+        self.resume()
         layout = Layout()
         state = {name: part.state_dict() for name, part in self._parts.items()}
         content = take_apart({"parts": state, "random": random_states()}, layout.number)
@@ -145,6 +147,7 @@ class Stage:
             OSError: it cannot be read.
             OtherModel: the model's tensors are others.
         """
+        self.resume()
         name = f"rank-{self._rank if rank is None else rank}"
         index = json.loads((folder / f"{name}.json").read_text())
         if index["format"] != _FORMAT:
@@ -212,6 +215,7 @@ class Stage:
         if self._arena is None or self._arena.size < size:
             if self._arena is not None:
                 self._arena.close()
+                self._arena = None
             pin = torch.cuda.is_available() and torch.cuda.is_initialized()
             self._arena = Arena(size, pin=pin, say=_say)
         return self._arena
