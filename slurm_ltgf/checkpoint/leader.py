@@ -18,6 +18,8 @@ from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase, ProtocolE
 #: How long a file may take until every node sees it.
 VISIBLE_S = 1.0
 HEARTBEAT_S = 60.0
+#: How often the leader sees that its record and its answer are still on the board.
+LOOK_AFTER_S = 10.0
 _ENDS = (Action.GO_ON, Action.RESUME)
 
 
@@ -39,7 +41,8 @@ class Leader:
         self._signals = 0
         self._boundary = (0.0, 0)
         self._step_s = 0.0
-        self._saved_at = self._beat_at = time.monotonic()
+        self._said: Answer | None = None
+        self._saved_at = self._beat_at = self._looked_at = time.monotonic()
 
     # --- making plans -----------------------------------------------------------------------------
 
@@ -68,6 +71,7 @@ class Leader:
         plan = self._wanted(rung=rung)
         if plan is None:
             self._beat(step)
+            self._look_after()
             return
         self._margin = 2
         if self._independent:
@@ -253,10 +257,23 @@ class Leader:
         if not self._place.job_id:
             return
         answer = replace(answer, ranks=self._place.ranks, time=int(time.time()))
+        self._said = answer
         try:
             self._place.board.say(answer)
         except BoardError as exc:
             self._say(f"cannot answer: {exc}")
+
+    def _look_after(self) -> None:
+        """Put back what was lost from the board: without it nobody could ask this run again."""
+        if self._said is None or time.monotonic() - self._looked_at < LOOK_AFTER_S:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            self._place.enter()
+            if self._place.board.answer(self._place.job_id, os.geteuid()) is None:
+                self._place.board.say(self._said)
+        except (BoardError, ProtocolError) as exc:
+            self._say(f"cannot be asked: {exc}")
 
     def _ask(self) -> Ask | None:
         """The ask that is meant for this run."""

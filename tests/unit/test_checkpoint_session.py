@@ -1,5 +1,6 @@
 """Sessions of real processes: asked, killed, continued; ranks that hang, die, or fill disks."""
 
+import ctypes
 import errno
 import os
 import random
@@ -338,6 +339,17 @@ def test_a_handler_that_takes_the_signal_away_is_said(alone, capfd):
     assert "another handler took SIGUSR2" in capfd.readouterr().err
 
 
+def test_a_library_that_unset_the_handler_does_not_make_the_signal_deadly(alone, capfd):
+    ckpt = checkpoint.session()
+    unset = ctypes.CDLL(None).signal
+    unset.argtypes, unset.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    unset(signal.SIGUSR2, None)
+    ckpt.requested(1)
+    assert "had unset the handler of SIGUSR2: it is set again" in capfd.readouterr().err
+    os.kill(os.getpid(), signal.SIGUSR2)
+    assert ckpt.requested(2)
+
+
 def test_asking_costs_less_than_a_microsecond(alone):
     ckpt = checkpoint.session()
     ckpt.requested(0)
@@ -360,6 +372,18 @@ def test_a_folder_that_cannot_be_made_is_named(alone):
     (alone / "file").write_text("")
     with pytest.raises(checkpoint.BoardError, match="cannot be the checkpoint folder"):
         checkpoint.session(folder=alone / "file" / "ckpt")
+
+
+def test_what_is_lost_from_the_board_comes_back(training):
+    training.steps = 40000
+    training.start()
+    training.ready()
+    for path in training.folder.glob(f"{JOB}.*"):
+        path.unlink()
+    training.answer(Phase.READY, within_s=15)
+    assert training.board.record(JOB, os.geteuid()) is not None
+    ask = training.ask(Action.CHECKPOINT)
+    training.answer(Phase.SAVED, ask=ask.id)
 
 
 def test_the_record_is_there_when_no_plugin_wrote_it(training):
