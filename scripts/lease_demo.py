@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LATE_S, CONTENDED_S = 6, 120
 TRAININGS, STEP_MS = 4, 50
 SMALL = {"bio": [(2, 11), (2, 9)], "chem": [(2, 6), (2, 7)]}
+demo.CONTENDED_S = CONTENDED_S
 WANTED = {"bio": demo.GPUS * 90, "chem": demo.GPUS * 45}
 
 
@@ -164,11 +165,13 @@ def show(outcomes: list[Outcome], *, took_s: float) -> None:
             f"{outcome.name}: astro's trainings held {outcome.held_gpu_s:.0f} GPU-seconds and lost "
             f"{outcome.lost_gpu_s:.0f} of them ({part:.1%}) in {outcome.restarts} restarts",
             highlight=False,
+            soft_wrap=True,
         )
     demo.console.print(
         "Of use: part of what ran / part of what was entitled (1.00 is fair). Lost: of runs that\n"
         f"were requeued, what came after the last checkpoint. That took {took_s:.0f} s.",
         highlight=False,
+        soft_wrap=True,
     )
 
 
