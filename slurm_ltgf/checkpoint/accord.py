@@ -161,6 +161,19 @@ class Accord:
             (self.place.folder / "ltgf-bell").unlink()
         return keys.get("launch") == self.place.launch
 
+    def forget(self) -> None:
+        """As the leader: remove what an earlier launch left that bears the same number as this.
+
+        torchrun that is started twice in one batch script does. What a rank says is of use only
+        once the leader has begun, but rank 0's own last word tells what a restart lost.
+        """
+        for path in self.place.folder.glob("ltgf-*"):
+            name = path.name
+            is_rank = name.startswith("ltgf-rank-") and name != "ltgf-rank-0"
+            if is_rank or name in ("ltgf-plan", "ltgf-own", "ltgf-start", "ltgf-bell"):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
     def start(self, name: str) -> None:
         """As the leader: the checkpoint that all continue from, "" for none."""
         self._write("ltgf-start", {"launch": self.place.launch, "name": name or "-"})

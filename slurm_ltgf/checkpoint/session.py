@@ -59,6 +59,7 @@ class Session:
         resume: Callable[[], object] | None,
         notes: Mapping[str, str],
         independent: bool,
+        keep_signal: bool,
     ) -> None:
         self.place = place
         self._told_once: set[str] = set()
@@ -68,7 +69,7 @@ class Session:
         self._archive = Archive(place.folder)
         self._pause, self._resume = pause, resume
         place.make()
-        self._bell = Bell(place.signal)
+        self._bell = Bell(place.signal, keep=keep_signal)
         found = self._continue_from(verify=verify)
         self.last: Path | None = found.path if found else None
         self.step = found.step if found else 0
@@ -309,6 +310,7 @@ class Session:
                 )
             return self._archive.read(name) if name else None
         self._archive.sweep()
+        self._accord.forget()
         found = self._archive.last(verify=verify, say=self._say)
         self._say_restart(found)
         if self.place.ranks > 1:
@@ -359,6 +361,7 @@ def session(
     resume: Callable[[], object] | None = None,
     notes: Mapping[str, str] | None = None,
     independent: bool = False,
+    keep_signal: bool = False,
 ) -> Session:
     """Make this process one that can be checkpointed; once, before the first step, on every rank.
 
@@ -369,6 +372,7 @@ def session(
         pause, resume: free the GPUs and take them again, for `ltgf pause`.
         notes: goes into every checkpoint; what a checkpoint has is kept.
         independent: the ranks' steps have nothing to do with each other: each saves at its next.
+        keep_signal: take the signal back from a library that takes it (PyTorch's profiler: USR2).
 
     Raises:
         BoardError: there is no folder to write to.
@@ -377,4 +381,5 @@ def session(
     return Session(
         here(folder=folder, rank=rank, ranks=ranks),
         verify=verify, pause=pause, resume=resume, notes=notes or {}, independent=independent,
+        keep_signal=keep_signal,
     )  # fmt: skip
