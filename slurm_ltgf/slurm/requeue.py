@@ -8,6 +8,7 @@ is the whole array's, and would requeue them all. A het job is requeued as a who
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from datetime import UTC
 
@@ -89,8 +90,9 @@ def find(name: str) -> list[Running]:
     Raises:
         SlurmUnavailable, SlurmRefused: squeue failed.
     """
-    fields = (*queue.FIELDS, *_EXTRA)
-    columns = ",".join(f"{field}:{queue.DELIMITER}" for field in fields)
+    end = queue.DELIMITER + secrets.token_hex(8)  # a working folder may hold newlines, even rows
+    *fields, last = (*queue.FIELDS, *_EXTRA)
+    columns = ",".join([*(f"{field}:{queue.DELIMITER}" for field in fields), f"{last}:{end}"])
     argv = ["squeue", "-h", "-a", "-t", "all", "-r", "-j", checked_id(name), "-O", columns]
     try:
         shown = run(argv, env_extra=queue.ENVIRONMENT)
@@ -98,25 +100,28 @@ def find(name: str) -> list[Running]:
         if _GONE.search(str(exc)):
             return []
         raise
-    return [_running(line) for line in shown.split("\n") if line]
+    return [_running(row) for row in shown.split(f"{end}\n")[:-1]]
 
 
-def _running(line: str) -> Running:
-    cells = line.split(queue.DELIMITER)
-    own, more = cells[: len(queue.FIELDS)], cells[len(queue.FIELDS) : -1]
+def _running(row: str) -> Running:
+    """A row without its end; the working folder, its last column, may hold anything."""
+    cells = row.split(queue.DELIMITER)
+    own, more = cells[: len(queue.FIELDS)], cells[len(queue.FIELDS) :]
     found = queue.parse(queue.DELIMITER.join([*own, ""]))
-    if len(more) < len(_EXTRA) or not found.jobs:
-        why = found.skipped[0].reason if found.skipped else f"{len(cells)} columns"
-        raise SlurmRefused(f"squeue: a row of job {cells[0]} cannot be read: {why}")
-    uid, may_requeue, preempted, *work_dir = more
-    preempted_at = text.moment(preempted, UTC)
-    return Running(
-        job=found.jobs[0],
-        uid=int(uid),
-        may_requeue=may_requeue == "1",
-        preempted_at=None if preempted_at == UNKNOWN else preempted_at,
-        work_dir=queue.DELIMITER.join(work_dir),
-    )
+    try:
+        if found.skipped:
+            raise ValueError(found.skipped[0].reason)
+        uid, may_requeue, preempted, *work_dir = more
+        preempted_at = text.moment(preempted, UTC)
+        return Running(
+            job=found.jobs[0],
+            uid=int(uid),
+            may_requeue=may_requeue == "1",
+            preempted_at=None if preempted_at == UNKNOWN else preempted_at,
+            work_dir=queue.DELIMITER.join(work_dir),
+        )
+    except ValueError as exc:
+        raise SlurmRefused(f"squeue: a row of job {cells[0]!r} cannot be read: {exc}") from exc
 
 
 def requeue(name: str) -> None:
