@@ -64,6 +64,7 @@ def pools_of(
     held: Mapping[int, Mapping[str, float]],
     *,
     promised: Iterable[Shape] = (),
+    types: Mapping[int, str | None] | None = None,
 ) -> Pools:
     """The pools of the waiting jobs, in their order.
 
@@ -71,6 +72,8 @@ def pools_of(
         places: each node once for each GPU type.
         held: running job that may have to leave -> node -> GPUs.
         promised: jobs for which others made room already: they get it first.
+        types: running job -> type of the GPUs that it holds, None: not known, then it frees none;
+            of nodes with one type it need not be told.
     """
     taken: dict[frozenset[tuple[str, str]], list[Shape]] = {}
     put_off = []
@@ -86,7 +89,8 @@ def pools_of(
     given = {shape.job_id for shape in promised}
     rooms, pool_of = {}, {}
     for i, (nodes, asking) in enumerate(taken.items()):
-        room = _room([by_key[key] for key in sorted(nodes)], asking, held)
+        here = [by_key[key] for key in sorted(nodes)]
+        room = _room(here, asking, _of_type(held, types or {}, here[0].gpu_type))
         for shape in asking:
             if shape.job_id in given and room.fits(shape.job_id):
                 room.take(shape.job_id)
@@ -108,6 +112,13 @@ def _nodes_for(shape: Shape, places: Sequence[Place]) -> frozenset[tuple[str, st
         best = max(sorted(totals), key=totals.__getitem__)
         fit = [place for place in fit if place.gpu_type == best]
     return frozenset((place.node, place.gpu_type) for place in fit)
+
+
+def _of_type(
+    held: Mapping[int, Mapping[str, float]], types: Mapping[int, str | None], kind: str
+) -> dict[int, Mapping[str, float]]:
+    """Running jobs that hold GPUs of a type, as far as is known."""
+    return {job_id: on for job_id, on in held.items() if types.get(job_id, kind) == kind}
 
 
 def _room(

@@ -23,6 +23,8 @@ LATE_S = 5
 ABSENT_S = 30
 #: A requeue is not begun when the job will stop holding so soon.
 LEAST_HOLD_S = 3
+#: Why a job that saved runs on all the same; no checkpoint of its own has failed.
+NOT_ALL = "not all that were to make room could"
 
 _SAME_RUN = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "CONFIGURING"})
 _ENDING = frozenset({"COMPLETING", "STAGE_OUT"})
@@ -101,7 +103,7 @@ def _saved(
         why = f"saved{step}, but too late to requeue it"
         return _end(move, State.FAILED, why, now), Act.TAKE_BACK
     if group is Group.FAILED:
-        why = f"saved{step}, the job runs on: not all that were to make room could"
+        why = f"saved{step}, the job runs on: {NOT_ALL}"
         return _end(move, State.FAILED, why, now), Act.TAKE_BACK
     if group is Group.WAITS:
         return replace(move, why=f"saved{step}, until all that make room have"), Act.WAIT
@@ -137,6 +139,16 @@ def refused(move: Move, why: str, now: int) -> tuple[Move, Act]:
     """Slurm said no to the requeue, and the run is still there."""
     why = f"saved{_at_step(move)}, but not requeued, the job runs on: {why}"
     return _end(move, State.FAILED, why, now), Act.TAKE_BACK
+
+
+def is_fault(why: str) -> bool:
+    """Whether a failed move's sentence tells of a checkpoint or a requeue that did not work.
+
+    >>> is_fault("not saved within 600 s, the job runs on"), is_fault("the job is completed")
+    (True, False)
+    """
+    parts = ("not saved", "saved", "not requeued", "Slurm did not requeue")
+    return why.startswith(parts) and NOT_ALL not in why
 
 
 def _restarted(move: Move, seen: Seen, said: Said | None, now: int) -> tuple[Move, Act]:

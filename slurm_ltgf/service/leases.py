@@ -15,26 +15,21 @@ from slurm_ltgf.checkpoint.board import Board, BoardError
 from slurm_ltgf.checkpoint.protocol import ProtocolError
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, Verdict, contest, verdicts
 from slurm_ltgf.core.lease_guards import HOUR_S, Guards, Situation, allowance
-from slurm_ltgf.core.model import UNKNOWN, PendingJob
-from slurm_ltgf.core.move import Goal, Move, State
-from slurm_ltgf.core.pools import Place, Pools, Shape, pools_of
+from slurm_ltgf.core.model import UNKNOWN
+from slurm_ltgf.core.move import Goal, State
+from slurm_ltgf.core.requeue import is_fault
 from slurm_ltgf.errors import LtgfError
+from slurm_ltgf.service.lease_rooms import takers
 from slurm_ltgf.service.move_facts import Wish
 from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.service.present import View
 from slurm_ltgf.service.terms import rules_of
 from slurm_ltgf.slurm.jobs import QueueJob
-from slurm_ltgf.slurm.nodes import Node, parts
-from slurm_ltgf.slurm.text import expand_hostlist
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
 
 ACTOR = "ltgf lease"
 RESET = "lease.reset"
-#: Of those that wait so many are looked at, in their order.
-MOST_TAKERS = 256
-#: A job for which others made room has it promised for so long.
-PROMISED_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,9 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
         job.job_id: facts.leased(job, holds[job.job_id].tenant, holds[job.job_id].gpus)
         for job in over
     }
-    found = _verdicts(seen, config, list(expired.values()), over, moves, edges, allowed)
+    # where nobody may yield it is still told who would
+    most = config.lease.concurrency if stopped else allowed
+    found = _verdicts(seen, config, list(expired.values()), over, moves, edges, most)
     rows = []
     for job in ours:
         hold = holds[job.job_id]
@@ -105,7 +102,9 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
                 why=facts.why.get(job.job_id, ""),
             )
         )
-    return LeaseView(tuple(sorted(rows, key=lambda row: row.ends)), stopped, allowed, facts.notes())
+    rows.sort(key=lambda row: row.ends)
+    judged = LeaseView(tuple(rows), stopped, allowed, facts.notes())
+    return _without_yields(judged) if stopped else judged
 
 
 def begin(judged: LeaseView, moves: Moves, *, now: int) -> list[tuple[str, str]]:
@@ -139,7 +138,8 @@ def _allowance(
     if not config.checkpoint.records:
         return 0, "checkpoint.records is not set: no job can be asked to save"
     own = config.lease
-    log = ledger.audit_last(5000, actor=ACTOR, since=seen.now - 2 * HOUR_S)
+    since = seen.now - HOUR_S - max(HOUR_S, own.breaker_rest_s)
+    log = ledger.audit_last(5000, actor=ACTOR, since=since)
     local = localtime(seen.now)
     situation = Situation(
         now=seen.now,
@@ -147,7 +147,11 @@ def _allowance(
         minute=local.tm_hour * 60 + local.tm_min,
         under_way=sum(move.by == ACTOR for move in moves.under_way()),
         begun=[entry.time for entry in log if entry.new == State.ASKED.value],
-        failed=[entry.time for entry in log if entry.new == State.FAILED.value],
+        failed=[
+            entry.time
+            for entry in log
+            if entry.new == State.FAILED.value and is_fault(entry.reason)
+        ],
         reset=int(ledger.state_get(RESET) or 0),
         maintenance_in_s=edges.maintenance_in_s(seen.now),
     )
@@ -234,8 +238,8 @@ def _verdicts(
 ) -> dict[int, Verdict]:
     if not expired:
         return {}
-    pools = _pools(seen, over, moves, edges)
-    waiting = [job for job in seen.jobs if job.demand and job.job_id in pools.pool_of]
+    those = takers(seen, over, moves.files.all(), edges.nodes_asked())
+    waiting = [job for job in those.waiting if job.job_id in those.pools.pool_of]
     if not waiting:
         return {
             job.job_id: Verdict(job.job_id, Action.RENEW, "no job before it could use its GPUs")
@@ -243,7 +247,8 @@ def _verdicts(
         }
     own, rules = config.lease, rules_of(config)
     rho = seen.measurement.jobs.rho_by_job_id() if seen.measurement.jobs is not None else {}
-    turns = contest(expired, waiting, seen.plan.standings, rules=rules, now=seen.now, rho=rho)
+    standings = those.standings(seen.plan.standings, rules.lease_s)
+    turns = contest(expired, those.waiting, standings, rules=rules, now=seen.now, rho=rho)
     first = {job.job_id for job in over if job.qos in set(own.first_qos)}
     turns = [*(job for job in turns if job not in first), *(job for job in turns if job in first)]
     limits = LeaseRules(
@@ -252,82 +257,20 @@ def _verdicts(
         overhead=own.overhead,
         margin=own.margin,
         concurrency=max(allowed, 0),
-        preempt_without_checkpoint=False,
+        preempt_without_checkpoint=own.preempt_without_checkpoint,
     )
     found = verdicts(
         expired,
         waiting,
         turns,
-        seen.plan.standings,
-        pool_of=pools.pool_of,
-        rooms=pools.rooms,
+        standings,
+        pool_of=those.pools.pool_of,
+        rooms=those.pools.rooms,
         rules=rules,
         lease_rules=limits,
         now=seen.now,
     )
     return {verdict.job_id: verdict for verdict in found}
-
-
-def _pools(seen: View, over: Sequence[QueueJob], moves: Moves, edges: LeaseEdges) -> Pools:
-    asked = edges.nodes_asked()
-    records = {job.job_id: job for job in seen.queue.pending}
-    promised_to = _promised(moves.files.all(), seen.now)
-    shapes: list[Shape] = []
-    promised: list[Shape] = []
-    for turn in seen.plan.turns[:MOST_TAKERS]:
-        shape = _shape(turn.job, records.get(turn.job.job_id), asked)
-        if shape is not None and turn.job.demand:
-            (promised if turn.job.job_id in promised_to else shapes).append(shape)
-    places = [place for node in seen.capacity.nodes for place in _places(node)]
-    held = {job.job_id: on for job in over if (on := _held(job))}
-    return pools_of(places, shapes, held, promised=promised)
-
-
-def _promised(known: Sequence[Move], now: int) -> set[int]:
-    """Jobs for which others make room, or just did."""
-    return {
-        move.to_job
-        for move in known
-        if move.to_job is not None
-        and (
-            not move.state.is_end
-            or (move.state is State.REQUEUED and now - (move.ended_at or 0) < PROMISED_S)
-        )
-    }
-
-
-def _places(node: Node) -> list[Place]:
-    if not node.is_open:
-        return []
-    used = node.gpus_used
-    return [
-        Place(node.name, frozenset(node.partitions), kind, count, max(count - used.get(kind, 0), 0))
-        for kind, count in node.gpus.items()
-    ]
-
-
-def _shape(job: PendingJob, record: QueueJob | None, asked: Mapping[int, int]) -> Shape | None:
-    """What a waiting job asks for in devices; None: no whole GPUs."""
-    if record is None:
-        return None
-    wanted = [(kind, count) for name, kind, count in parts(record.gres) if name == "gpu"]
-    count = max((count for _, count in wanted), default=0)
-    kind = next((kind for kind, _ in wanted if kind), "")
-    if not count:
-        return None
-    return Shape(
-        job.job_id, record.partition.split(","), kind, float(count), asked.get(job.job_id, 1)
-    )
-
-
-def _held(job: QueueJob) -> dict[str, float]:
-    """Node -> devices of a running job; {}: not known, or no whole GPUs."""
-    nodes = expand_hostlist(job.nodes)
-    counts = [count for name, kind, count in parts(job.gres) if name == "gpu"]
-    total = max(counts, default=0)
-    if not nodes or not total or total % len(nodes):
-        return {}
-    return dict.fromkeys(nodes, total / len(nodes))
 
 
 def _shown(verdict: Verdict | None, seen: View) -> str:
@@ -338,7 +281,7 @@ def _shown(verdict: Verdict | None, seen: View) -> str:
     )
 
 
-def without_yields(judged: LeaseView) -> LeaseView:
+def _without_yields(judged: LeaseView) -> LeaseView:
     """The same, where moves are stopped: who would yield keeps its GPUs, and is told why."""
     rows = [
         row
