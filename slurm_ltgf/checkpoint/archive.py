@@ -115,6 +115,18 @@ class Archive:
         _sync_folder(self.folder)
         self._point(name)
 
+    def settle(self, found: Checkpoint | None) -> None:
+        """Have `last` name what is continued from; its old target, damaged, stays where it is.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if found is None:
+            with contextlib.suppress(FileNotFoundError):
+                (self.folder / LAST).unlink()
+        elif self.named_by_link() != found.path:
+            self._point(found.name)
+
     def named_by_link(self) -> Path | None:
         """What `last` names, if that lies in the folder itself."""
         try:

@@ -302,7 +302,7 @@ class Session:
     def _continue_from(self, *, verify: bool) -> Checkpoint | None:
         """The checkpoint that all ranks continue from: the leader looks, the others are told."""
         if not self.place.is_leader:
-            name = wait(self._accord.started, until=time.time() + self.place.timeout_s)
+            name = wait(self._started, until=time.time() + self.place.timeout_s)
             if name is None:
                 raise TimeoutError(
                     f"{self.place.folder}: rank 0 did not say within {self.place.timeout_s} s"
@@ -314,8 +314,14 @@ class Session:
         found = self._archive.last(verify=verify, say=self._say)
         self._say_restart(found)
         if self.place.ranks > 1:
+            self._archive.settle(found)
             self._accord.start(found.name if found else "")
         return found
+
+    def _started(self) -> str | None:
+        """What the leader has said; not what is left of a launch that bore the same number."""
+        name, link = self._accord.started(), self._archive.named_by_link()
+        return name if name == (link.name if link else "") else None
 
     def _say_restart(self, found: Checkpoint | None) -> None:
         where = f"continues from step {found.step}" if found else "no checkpoint: starts anew"

@@ -133,6 +133,21 @@ def test_a_rank_that_dies_leaves_the_checkpoint_before(training):
     training.check()
 
 
+def test_started_again_under_the_same_number_it_does_not_heed_what_was_left(training):
+    training.ranks = 3
+    for _ in range(3):
+        training.start()
+        training.answer(Phase.READY)
+        ask = training.ask(Action.CHECKPOINT)
+        training.answer(Phase.SAVED, ask=ask.id)
+        training.kill()
+        (training.folder / f"{JOB}.{os.geteuid()}.answer").unlink()
+        training.restart -= 1
+    training.start()
+    training.wait()
+    training.check()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_full_disk_is_said_and_the_job_goes_on(training, rank):
     training.ranks = 2
