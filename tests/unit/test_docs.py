@@ -13,9 +13,11 @@ import click
 import pytest
 
 from slurm_ltgf import errors
+from slurm_ltgf.checkpoint import board, protocol
 from slurm_ltgf.cli.main import cli, run
 from slurm_ltgf.core.duration import shown
 from slurm_ltgf.errors import LtgfError
+from slurm_ltgf.service import move_facts
 from slurm_ltgf.sim.policies import Site, make
 from slurm_ltgf.store import files
 from slurm_ltgf.store.config import settings_table
@@ -176,7 +178,8 @@ def error_classes(base=LtgfError):
 
 def test_the_table_of_exit_codes_is_that_of_the_errors():
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (REFERENCE / "exit-codes.md").read_text(), re.M)
-    ours = [c for c in error_classes() if c.__module__ in (errors.__name__, files.__name__)]
+    shown = (errors, files, board, protocol, move_facts)
+    ours = [c for c in error_classes() if c.__module__ in {module.__name__ for module in shown}]
     assert sorted(rows) == sorted((str(c.exit_code), c.__name__) for c in ours)
 
 
@@ -198,11 +201,14 @@ def json_keys(module):
         ("tick", set()),
         ("sync", set()),
         ("doctor", {"ok"}),
+        ("moves", set()),
+        ("lease", set()),
     ],
 )
 def test_every_key_of_a_commands_json_is_in_its_reference(module, other):
     page = (REFERENCE / "json.md").read_text()
-    shown = page.split(f"## ltgf {module} ")[1].split("\n## ")[0]
+    command = {"moves": "requeue"}.get(module, module)
+    shown = page.split(f"## ltgf {command} ")[1].split("\n## ")[0]
     meta = page.split("## meta")[1].split("\n## ")[0]
     keys = json_keys(module) - other - {"meta"}
     assert len(keys) > 4
