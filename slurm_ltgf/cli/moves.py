@@ -134,13 +134,21 @@ def requeue_now(app: App, name: str, wish: Wish, *, dry_run: bool, json_: bool) 
     click.echo(f"job {name}: {verb} requeued without a checkpoint: {lost} lost")
 
 
-def after_signal(app: App, name: str, wish: Wish) -> None:
+def after_signal(app: App, name: str, wish: Wish, *, lead: str) -> None:
     """What a batch script does after its program saved because of a signal.
 
     Raises:
+        UsageError: lead is no duration.
         MoveRefused: Slurm wants nothing of the job, or it has had its share of requeues.
     """
-    click.echo(f"job {name}: {moves_of(app).after_signal(name, wish, now=int(time.time()))}")
+    from slurm_ltgf.core.duration import duration_s
+    from slurm_ltgf.errors import UsageError
+
+    lead_s = duration_s(lead)
+    if not lead_s:
+        raise UsageError(f"--after-signal: must be a duration like 120s, got {lead!r}")
+    done = moves_of(app).after_signal(name, wish, lead_s=int(lead_s), now=int(time.time()))
+    click.echo(f"job {name}: {done}")
 
 
 def _wait(moves: Moves, move: Move) -> Move:

@@ -16,7 +16,7 @@ from slurm_ltgf.errors import UsageError
 @click.option("--within", metavar="DURATION", help="Time to save; default: the job's, the site's.")
 @click.option("--dry-run", is_flag=True, help="Ask nothing; show what stands against it.")
 @click.option("--without-checkpoint", is_flag=True, help="Requeue at once; the work is lost.")
-@click.option("--after-signal", is_flag=True, help="For the job's script; see below.")
+@click.option("--after-signal", metavar="LEAD", help="For the job's own script; see below.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
@@ -29,7 +29,7 @@ def command(
     within: str | None,
     dry_run: bool,
     without_checkpoint: bool,
-    after_signal: bool,
+    after_signal: str | None,
     json_: bool,
 ) -> None:
     """Have a running job save its work, then requeue it under the same id.
@@ -39,7 +39,8 @@ def command(
     goes on where it was. JOBID: 123, or 123_4 of an array; a het job is requeued as a whole.
 
     With --after-signal, in a batch script whose program saved and ended because Slurm sent it a
-    signal: requeues the job if its time limit was the reason; Slurm requeues a preempted one.
+    signal: requeues the job if its time limit was the reason; Slurm requeues a preempted one. LEAD
+    is the time that --signal names: --after-signal 120s after --signal=B:USR2@120.
     """
     if to_partition:
         from slurm_ltgf.slurm.requeue import checked_partition
@@ -50,7 +51,7 @@ def command(
     if without_checkpoint and after_signal:
         raise UsageError("--without-checkpoint and --after-signal are two different things")
     if after_signal:
-        moves.after_signal(app, job_id, wish)
+        moves.after_signal(app, job_id, wish, lead=after_signal)
         return
     if without_checkpoint:
         moves.requeue_now(app, job_id, wish, dry_run=dry_run, json_=json_)

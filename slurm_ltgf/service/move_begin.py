@@ -26,9 +26,6 @@ from slurm_ltgf.slurm.requeue import Running
 from slurm_ltgf.store.config import Checkpoint
 from slurm_ltgf.store.moves import MoveFiles
 
-#: sbatch's own, where --signal names no time.
-DEFAULT_LEAD_S = 60
-
 
 @dataclass(slots=True)
 class Beginnings:
@@ -108,29 +105,32 @@ class Beginnings:
             raise MoveRefused(f"job {name}: was submitted with --no-requeue (JobRequeue=0)")
         move = new_move(running, wish, None, settings=self.settings, pricing=self.pricing)
         move = replace(move, why="requeued without checkpoint", began=now)
-        if not dry_run:
-            self.edges.requeue(running.requeue_id)
-            after = self.send(replace(move, state=State.REQUEUED, ended_at=now))
-            self.edges.log(audit_entry(move, after, now=now), after)
-        return move
+        if dry_run:
+            return move
+        self.edges.requeue(running.requeue_id)
+        after = self.send(replace(move, state=State.REQUEUED, ended_at=now))
+        self.edges.log(audit_entry(move, after, now=now), after)
+        return after
 
-    def after_signal(self, name: str, wish: Wish, *, now: int) -> str:
+    def after_signal(self, name: str, wish: Wish, *, lead_s: int, now: int) -> str:
         """For a job that saved because Slurm sent it a signal: requeue it if its time is up.
 
         A job that is preempted is requeued by Slurm itself. Returns what was done.
+
+        Args:
+            lead_s: how long before the time limit the signal was ordered.
 
         Raises:
             MoveRefused: Slurm wants nothing of the job, would not requeue it, or its budget for
                 time limits is spent.
         """
-        found = self.outlook(name, wish.goal)
-        running, known = found.running, found.move
-        _, _, lead = found.record.signal.partition("@") if found.record else ("", "", "")
+        running = the_one(self.edges.find(name), name)
+        known = self.files.read(running.job.job_id)
         why = why_signalled(
             now=now,
             end_limit=running.job.planned_end,
             preempted_at=running.preempted_at,
-            lead_s=int(lead) if lead.isdecimal() else DEFAULT_LEAD_S,
+            lead_s=lead_s,
         )
         if why is Cause.PREEMPTION:
             return "Slurm preempts it, and requeues it by itself"

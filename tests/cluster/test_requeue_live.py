@@ -18,6 +18,7 @@ from lab import Lab, call, wait_until
 
 from slurm_ltgf.checkpoint.board import Board
 from slurm_ltgf.checkpoint.protocol import Action, Ask, Phase, ask_id
+from slurm_ltgf.store.ledger import Ledger
 
 sys.path.insert(0, str(ROOT / "scripts"))
 from train_in_step import expected
@@ -209,8 +210,12 @@ def test_requeued_with_its_work(site: Site, ranks: int) -> None:
     site.ready(job, restart=1)
     site.end(job, ranks)
     assert site.restarts(job) == 1
-    log = site.ltgf.run("audit", "--job", str(job)) if "audit" in site.ltgf.run("--help") else ""
-    assert log == "" or "requeued" in log
+    with Ledger(site.ltgf.path, readonly=True) as ledger:
+        entries = ledger.audit_last(10, job_id=str(job), action="requeue")
+        kept = ledger.kept("ltgf")
+    assert [entry.new for entry in entries] == ["requeued", "requeueing", "asked"]
+    assert "for: room for another" in entries[0].reason
+    assert [(key[0], until) for key, until in kept.items()] == [(job, done["saved"])]
 
 
 def test_checkpoint_leaves_it_running(site: Site) -> None:
@@ -275,9 +280,8 @@ def test_a_job_that_knows_nothing_of_us(site: Site) -> None:
     shown = site.ask("requeue", str(job), "--dry-run", "--without-checkpoint")
     assert "would be requeued without a checkpoint" in shown.stdout
     assert site.restarts(job) == 0
-    assert site.ltgf.json("requeue", str(job), "--without-checkpoint")["state"] == "queued"
-    site.lab.wait_state(job, "PENDING", "COMPLETING", "RUNNING")
-    wait_until(lambda: site.restarts(job) == 1, 20, lambda: "no restart")
+    assert site.ltgf.json("requeue", str(job), "--without-checkpoint")["lost_gpu_s"] >= 0
+    assert site.restarts(job) == 1
 
 
 def test_the_outlook_tells_what_slurms_own_preemption_would_leave(site: Site) -> None:
@@ -373,7 +377,7 @@ def test_slurm_preempts_it_meanwhile_and_requeues_it_once(site: Site) -> None:
     run("sacctmgr", "-i", "modify", "account", "astro", "set", "qos+=rqhigh", check=False)
     run("sacctmgr", "-i", "modify", "user", "alice", "set", "qos+=rqhigh", check=False)
     try:
-        job = site.ready(site.submit("--gres=gpu:8", "-w", "n1", ranks=2))
+        job = site.ready(site.submit("--gres=gpu:8", "-w", "n1", ranks=2, then="sleep 100"))
         path = site.folder(job) / "fault-1"
         path.write_text("hang 30")
         shutil.chown(path, "alice")
@@ -384,10 +388,24 @@ def test_slurm_preempts_it_meanwhile_and_requeues_it_once(site: Site) -> None:
         _, complaint = process.communicate(timeout=60)
         assert process.returncode == 75
         assert "Slurm or somebody else requeued it meanwhile" in complaint
-        assert (site.restarts(job), site.lab.job_state(job)) == (1, "PENDING")
+        site.lab.wait_state(job, "PENDING")
+        assert site.restarts(job) == 1
     finally:
         site.lab.drain()
         run("sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=-1")
+
+
+def test_after_slurms_signal_the_script_has_its_job_requeued_if_time_was_the_reason(
+    site: Site,
+) -> None:
+    """Slurm sends the signal up to a minute early, so it comes soon after the start."""
+    job = site.ready(site.submit("--time=5", "--signal=B:USR2@75", then="sleep 100"))
+    refused = site.ask("requeue", str(job), "--after-signal", "75s")
+    assert (refused.returncode, "neither preempts it" in refused.stderr) == (77, True)
+    site.lab.run("scontrol", "update", f"job={job}", "timelimit=1")
+    done = site.ltgf.run("requeue", str(job), "--after-signal", "75s")
+    assert "its time limit was near, requeued" in done
+    assert site.restarts(job) == 1
 
 
 # --- who asks -------------------------------------------------------------------------------------

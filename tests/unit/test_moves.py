@@ -189,16 +189,16 @@ def test_after_signal_by_facts_and_within_its_budget(tmp_path: Path) -> None:
     site = Site(tmp_path, limits_per_job=1)
     moves, wish = site.moves(), Wish(Goal.REQUEUE, by="test")
     with pytest.raises(MoveRefused, match="neither preempts it nor is its time up"):
-        moves.after_signal("7", wish, now=BEGAN)
+        moves.after_signal("7", wish, lead_s=60, now=BEGAN)
     site.slurm.preempted_at = BEGAN
-    assert "requeues it by itself" in moves.after_signal("7", wish, now=BEGAN)
+    assert "requeues it by itself" in moves.after_signal("7", wish, lead_s=60, now=BEGAN)
     assert site.slurm.requeued_by_us == {}
     site.slurm.preempted_at, site.slurm.end_limit = None, BEGAN + 90
-    assert "requeued" in moves.after_signal("7", wish, now=BEGAN)
+    assert "requeued" in moves.after_signal("7", wish, lead_s=60, now=BEGAN)
     assert site.slurm.requeued_by_us == {0: 1}
     site.slurm.state, site.slurm.restart = "RUNNING", 1
     with pytest.raises(MoveRefused, match="requeued 1 times for its time limit"):
-        moves.after_signal("7", wish, now=BEGAN)
+        moves.after_signal("7", wish, lead_s=60, now=BEGAN)
 
 
 def test_the_run_is_looked_at_once_more_right_before_the_requeue(site: Site, monkeypatch) -> None:
