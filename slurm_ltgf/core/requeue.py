@@ -158,6 +158,8 @@ def _restarted(move: Move, seen: Seen, said: Said | None, now: int) -> tuple[Mov
     if move.saved_at is None or move.goal is not Goal.REQUEUE:
         why = "Slurm or somebody else requeued it meanwhile"
         return _end(move, State.FAILED, why, now), Act.CLEAR
+    if seen.state in _ENDING and now <= move.hold_until:
+        return replace(move, why="requeued, its processes are being ended"), Act.WAIT
     whose = "" if move.state is State.REQUEUEING else " by Slurm or somebody else"
     why = f"saved{_at_step(move)} and requeued{whose}"
     if seen.is_held:
@@ -166,8 +168,8 @@ def _restarted(move: Move, seen: Seen, said: Said | None, now: int) -> tuple[Mov
     elif seen.state == "PENDING":
         wait_s = max((seen.eligible or now) - now, 0)
         why += f", can start in {wait_s} s" if wait_s else ""
-    elif seen.state not in _ENDING:
-        why += ", runs again"
+    else:
+        why += ", is still being ended" if seen.state in _ENDING else ", runs again"
     return _end(move, State.REQUEUED, why, now), Act.CLEAR
 
 

@@ -71,11 +71,12 @@ class Slurm:
     def begin_requeue(self) -> None:
         if self.state in ("RUNNING", "SUSPENDED"):
             self.state, self.ends_completing = "COMPLETING", self.now + 3
+            self.restart += 1
 
     def tick(self) -> None:
         self.now += 1
         if self.state == "COMPLETING" and self.now >= self.ends_completing:
-            self.state, self.restart = "PENDING", self.restart + 1
+            self.state = "PENDING"
 
     def endings(self, name: str) -> list[Ending]:
         last = Ending(BEGAN - 2000, BEGAN - 1000, self.now, "COMPLETED")

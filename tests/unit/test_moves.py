@@ -37,6 +37,19 @@ def test_saved_then_requeued_once(site: Site) -> None:
     assert site.board.asked(7) is None
 
 
+def test_it_is_told_when_the_job_can_start_not_while_it_is_still_being_ended(site: Site) -> None:
+    move = site.begin()
+    while site.slurm.state == "RUNNING":
+        move = site.go_on(move)
+        site.tick()
+    move = site.go_on(move)
+    assert (move.why, site.slurm.restart) == ("requeued, its processes are being ended", 1)
+    site.slurm.ends_completing += 1000
+    move = site.to_the_end(move)
+    assert move.why == "saved at step 500 and requeued, is still being ended"
+    assert move.ended_at == move.hold_until + 1
+
+
 def test_a_job_that_does_not_save_runs_on(site: Site) -> None:
     site.job.takes_s = None
     move = site.to_the_end(site.begin())
