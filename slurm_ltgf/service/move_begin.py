@@ -168,4 +168,8 @@ class Beginnings:
 
 
 def _is_under_way(known: Move | None, running: Running) -> bool:
-    return known is not None and not known.state.is_end and known.restart == running.job.restarts
+    """Whether a move is of this very run: job ids come again when a site counts from 1 anew."""
+    if known is None or known.state.is_end:
+        return False
+    job = running.job
+    return (known.uid, known.restart, known.started) == (running.uid, job.restarts, job.start)

@@ -198,6 +198,12 @@ def test_two_askers_at_once_share_one_move(site: Site) -> None:
     assert site.slurm.requeued_by_us == {0: 1}
 
 
+def test_a_move_of_another_job_that_had_the_id_is_not_taken_up(site: Site) -> None:
+    first = site.begin()
+    site.files.write(replace(first, started=first.started - 86400))
+    assert site.begin().ask != first.ask
+
+
 def test_after_signal_by_facts_and_within_its_budget(tmp_path: Path) -> None:
     site = Site(tmp_path, limits_per_job=1)
     moves, wish = site.moves(), Wish(Goal.REQUEUE, by="test")
