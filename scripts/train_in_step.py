@@ -78,13 +78,7 @@ class Ranks:
                 server.settimeout(ALONE_S)
                 self.links = [server.accept()[0] for _ in range(ranks - 1)]
         else:
-            end = time.monotonic() + ALONE_S
-            while not meeting.exists():
-                if time.monotonic() > end:
-                    sys.exit("rank 0 does not come")
-                time.sleep(0.05)
-            host, port = meeting.read_text().split()
-            self.links = [socket.create_connection((host, int(port)), timeout=ALONE_S)]
+            self.links = [_meet(meeting)]
         for link in self.links:
             link.settimeout(ALONE_S)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -101,6 +95,18 @@ class Ranks:
         for link in self.links:
             link.sendall(struct.pack("<d", total))
         return float(total)
+
+
+def _meet(meeting: Path) -> socket.socket:
+    """A link to rank 0; what it wrote may be of an earlier launch, then it is not there."""
+    end = time.monotonic() + ALONE_S
+    while time.monotonic() < end:
+        try:
+            host, port = meeting.read_text().split()
+            return socket.create_connection((host, int(port)), timeout=ALONE_S)
+        except (FileNotFoundError, ConnectionRefusedError):
+            time.sleep(0.05)
+    sys.exit("rank 0 does not come")
 
 
 def _receive(link: socket.socket, size: int) -> bytes:
