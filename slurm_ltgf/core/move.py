@@ -57,8 +57,8 @@ class Move:
     time was up. requeue_id: what Slurm is to be told, 9001_7 of an array. restart: of the run.
     started: when the run began. ask: the id it is asked under. within_s: from the ask to the
     deadline. hold_s: how long the job holds after that. saved_at: when it had saved.
-    absent_since: squeue does not show the job. to_job: for whom it yields. why: the state's
-    sentence.
+    absent_since: squeue does not show the job. to_job: for whom it yields. together: how many do,
+    this one too. why: the state's sentence.
     """
 
     job_id: int
@@ -86,6 +86,7 @@ class Move:
     by: str = ""
     reason: str = ""
     to_job: int | None = None
+    together: int = 1
     to_partition: str = ""
     limits: int = 0
     why: str = ""

@@ -6,6 +6,7 @@ takes, and the site's guards are kept: classes by QOS, the hourly rate, quiet ti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,11 +111,18 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
 def begin(judged: LeaseView, moves: Moves, *, now: int) -> list[tuple[str, str]]:
     """Start the moves of those that yield; (job, what stood against it or "")."""
     done = []
-    for row in judged.rows:
-        if row.verdict is None or row.verdict.action is not Action.YIELD:
-            continue
-        name = row.job.shown_id or str(row.job.job_id)
-        wish = Wish(Goal.REQUEUE, by=ACTOR, reason=row.verdict.reason, to_job=row.verdict.to)
+    yields = [
+        (row.job, row.verdict)
+        for row in judged.rows
+        if row.verdict is not None and row.verdict.action is Action.YIELD
+    ]
+    together = Counter(verdict.to for _, verdict in yields)
+    for job, verdict in yields:
+        name = job.shown_id or str(job.job_id)
+        wish = Wish(
+            Goal.REQUEUE, by=ACTOR, reason=verdict.reason, to_job=verdict.to,
+            together=together[verdict.to],
+        )  # fmt: skip
         try:
             moves.begin(name, wish, now=now)
         except LtgfError as exc:

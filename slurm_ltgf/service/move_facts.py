@@ -54,13 +54,15 @@ class MoveEdges:
 class Wish:
     """What is wanted, and why. within_s: None: what the job said, else the site's.
 
-    hold_s: how long it holds at most, beyond that; None: the site's.
+    hold_s: how long it holds at most, beyond that; None: the site's. together: how many jobs make
+    room for to_job, all or none.
     """
 
     goal: Goal
     by: str
     reason: str = ""
     to_job: int | None = None
+    together: int = 1
     to_partition: str = ""
     within_s: int | None = None
     hold_s: int | None = None
@@ -155,6 +157,7 @@ def new_move(
         by=wish.by,
         reason=wish.reason,
         to_job=wish.to_job,
+        together=wish.together,
         to_partition=wish.to_partition,
         why="waits for its turn",
     )

@@ -28,6 +28,9 @@ from slurm_ltgf.service.move_facts import (
 from slurm_ltgf.slurm.text import expand_hostlist
 from slurm_ltgf.store.files import LockHeldError
 
+#: The moves of a group have all begun after so long, or never will.
+BEGIN_S = 30
+
 
 @dataclass(slots=True)
 class Moves(Beginnings):
@@ -103,7 +106,7 @@ class Moves(Beginnings):
         said = self._said(before) if before.state is not State.QUEUED else None
         after, act = advance(
             before, seen, said,
-            now=now, may_ask=self._may_ask(before, now), group=self._group(before),
+            now=now, may_ask=self._may_ask(before, now), group=self._group(before, now),
             gone=self._gone(before) if seen is None and is_absent(before, now) else None,
         )  # fmt: skip
         if after.state.is_end:
@@ -191,8 +194,11 @@ class Moves(Beginnings):
         phase = "" if answer.phase is Phase.READY else answer.phase.value
         return Said(phase, answer.step, answer.name, answer.time, answer.why)
 
-    def _group(self, move: Move) -> Group:
-        """The moves that began with this one to make room for the same job."""
+    def _group(self, move: Move, now: int) -> Group:
+        """The moves that began with this one to make room for the same job.
+
+        One that has not begun soon never will: it was refused, or its asker was killed.
+        """
         if move.to_job is None:
             return Group.READY
         others = [
@@ -202,6 +208,8 @@ class Moves(Beginnings):
         ]
         if any(one.state is State.FAILED for one in others):
             return Group.FAILED
+        if len(others) + 1 < move.together:
+            return Group.WAITS if now - move.began <= BEGIN_S else Group.FAILED
         asked = [one for one in others if one.state in (State.QUEUED, State.ASKED)]
         return Group.WAITS if any(one.saved_at is None for one in asked) else Group.READY
 
