@@ -120,7 +120,8 @@ export LTGF_CKPT_DIR={self.home}/work/ltgf-ckpt/$SLURM_JOB_ID
     def ask(self, *args: str, user: str = "") -> subprocess.CompletedProcess[str]:
         """Run `ltgf ARGS` as root or a user."""
         program = ("-c", AS_USER, user) if user else ("-m", "slurm_ltgf")
-        return call(*self.ltgf.argv(*args, program=program), env=self.ltgf.env)
+        own = {"XDG_STATE_HOME": str(self.home / "states")}
+        return call(*self.ltgf.argv(*args, program=program), env=self.ltgf.env | own)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start `ltgf ARGS` and do not wait for it."""
@@ -156,6 +157,8 @@ def site_of(cluster: Lab, *, records: bool) -> Site:
     home.mkdir(mode=0o755)
     folder = home / "records" if records else None
     (home / "work").mkdir()
+    (home / "states").mkdir()
+    (home / "states").chmod(0o1777)
     shutil.chown(home / "work", "alice")
     if folder:
         folder.mkdir()
