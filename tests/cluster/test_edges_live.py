@@ -9,7 +9,7 @@ import pytest
 
 from slurm_ltgf.core.tenants import Tenancy
 from slurm_ltgf.errors import SlurmRefused, SlurmUnavailable
-from slurm_ltgf.slurm import associations, control, nodes, queue, site
+from slurm_ltgf.slurm import associations, control, nodes, queue, requeue, site
 from slurm_ltgf.slurm.control import Change
 
 if TYPE_CHECKING:
@@ -163,6 +163,19 @@ def test_a_user_is_refused(full: Lab) -> None:
     with pytest.raises(SlurmRefused, match="run as SlurmUser, root or an operator"):
         control.outcome([Change(job, 5)], said)
     assert factor(job) == 0
+
+
+def test_a_working_folder_that_looks_like_another_users_row_is_a_folder(slurm: Lab) -> None:
+    victim = slurm.submit("bob", "--gres=gpu:1")
+    slurm.wait_state(victim, "RUNNING")
+    columns = ",".join(f"{name}:{queue.DELIMITER}" for name in (*queue.FIELDS, *requeue._EXTRA))
+    row = slurm.run("squeue", "-h", "-j", str(victim), "-O", columns).rstrip("\n")
+    folder = f"/tmp/x\n{row}\n"
+    job = slurm.submit("alice", "--hold", f"--chdir={folder}")
+    (found,) = requeue.find(str(job))
+    assert (found.job.job_id, found.job.user, found.work_dir) == (job, "alice", folder)
+    (other,) = requeue.find(str(victim))
+    assert (other.job.user, other.job.state, other.requeue_id) == ("bob", "RUNNING", str(victim))
 
 
 def test_what_cannot_run_yet_is_no_demand(full: Lab) -> None:
