@@ -149,12 +149,14 @@ def _allowance(
     since = seen.now - HOUR_S - max(HOUR_S, own.breaker_rest_s)
     log = ledger.audit_last(5000, actor=ACTOR, since=since)
     local = localtime(seen.now)
+    ours = [move for move in moves.under_way() if move.by == ACTOR]
+    waiting = [move.began for move in ours if move.state is State.QUEUED]
     situation = Situation(
         now=seen.now,
         weekday=local.tm_wday,
         minute=local.tm_hour * 60 + local.tm_min,
-        under_way=sum(move.by == ACTOR for move in moves.under_way()),
-        begun=[entry.time for entry in log if entry.new == State.ASKED.value],
+        under_way=len(ours),
+        begun=waiting + [entry.time for entry in log if entry.new == State.ASKED.value],
         failed=[
             entry.time
             for entry in log

@@ -59,14 +59,25 @@ class Moves(Beginnings):
             return move, exc
 
     def go_on_all(self, *, now: int) -> list[tuple[Move, str]]:
-        """Every move that is under way; with what went wrong, "" for nothing."""
-        done = []
-        for move in self.under_way():
+        """Every move that is under way; with what went wrong, "" for nothing.
+
+        Those that make room for one job are requeued in one breath: what one gives free would be
+        another's before the next is told.
+        """
+        done: dict[int, tuple[Move, str]] = {}
+        todo = self.under_way()
+        while todo:
+            before = todo.pop(0)
             try:
-                done.append((self.go_on(move, now=now), ""))
+                after, problem = self.go_on(before, now=now), ""
             except LtgfError as exc:
-                done.append((move, str(exc)))
-        return done
+                after, problem = before, str(exc)
+            done[before.job_id] = after, problem
+            if before.state is State.ASKED and after.state is State.REQUEUEING:
+                waited = [one for one, _ in done.values() if one.state is State.ASKED]
+                mates = [one for one in (*waited, *todo) if _are_one_group(one, after)]
+                todo = mates + [one for one in todo if one not in mates]
+        return list(done.values())
 
     def under_way(self) -> list[Move]:
         """Moves that are not at their end."""
@@ -204,7 +215,7 @@ class Moves(Beginnings):
         others = [
             one
             for one in self.files.all()
-            if (one.to_job, one.began) == (move.to_job, move.began) and one.job_id != move.job_id
+            if _are_one_group(one, move) and one.job_id != move.job_id
         ]
         if any(one.state is State.FAILED for one in others):
             return Group.FAILED
@@ -227,6 +238,10 @@ class Moves(Beginnings):
             return False
         last = max((one.asked_at for one in there), default=0)
         return now - last >= self.settings.stagger_s
+
+
+def _are_one_group(one: Move, other: Move) -> bool:
+    return one.to_job is not None and (one.to_job, one.began) == (other.to_job, other.began)
 
 
 def _can_requeue(seen: Seen | None, move: Move) -> bool:

@@ -42,6 +42,7 @@ class World:
     nodes_asked: dict = field(default_factory=dict)
     closed: set = field(default_factory=set)
     known_users: bool = True
+    requeued: list = field(default_factory=list)
 
     def __post_init__(self):
         (self.folder / "records").mkdir()
@@ -60,7 +61,7 @@ class World:
 
     @property
     def moves(self):
-        edges = MoveEdges(self.find, self.never, self.never, lambda name: [], self.log)
+        edges = MoveEdges(self.find, self.requeued.append, self.never, lambda name: [], self.log)
         return Moves(edges, self.files, self.config.checkpoint, Pricing())
 
     @property
@@ -75,7 +76,7 @@ class World:
         ]
 
     def never(self, *args):
-        raise AssertionError("nothing is requeued while leases are judged")
+        raise AssertionError("no job is sent elsewhere by leases")
 
     def log(self, entry, move):
         self.site.ledger.audit([entry])
@@ -338,6 +339,14 @@ def test_the_hourly_rate_stops_all_until_the_hour_is_over(world):
     assert world.yields() == {2: 11}
 
 
+def test_who_waits_for_its_checkpoint_is_of_the_hourly_rate_already(world):
+    world.lease = "per_hour = 2"
+    world.site.pending(12, "poor", 8, submit=L)
+    world.logged(10)
+    world.moved(1, State.QUEUED, to_job=11)
+    assert_stopped(world, "2 jobs yielded within an hour (lease.per_hour)")
+
+
 def test_checkpoints_that_fail_stop_all_until_they_rested_or_an_admin_says_so(world):
     world.lease = 'breaker = 3\nbreaker_rest = "6h"'
     world.logged(10, 20, 30, state=State.FAILED)
@@ -396,6 +405,7 @@ def test_begin_writes_the_move_down_with_whom_it_is_for(world):
     assert (move.state, move.goal, move.to_job, move.by) == (State.QUEUED, Goal.REQUEUE, 11, ACTOR)
     assert move.reason == "poor's job 11 comes before it and can use its 8 GPUs"
     assert move.began == world.now
+    assert world.requeued == []
 
 
 def test_a_job_that_is_being_moved_is_left_alone_and_its_taker_is_served(world):
@@ -440,6 +450,19 @@ def test_gpus_that_were_just_freed_are_their_takers(world):
     assert world.yields() == {1: 12}
     world.moved(2, State.REQUEUED, ended_s_ago=121, to_job=11)
     assert world.yields() == {1: 12}  # 11 takes what is free, by its turn
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_those_that_make_room_for_one_job_are_requeued_in_one_breath(world, last):
+    world.runs(3, gpus=4, node="n1")
+    for job_id, taker in ((1, 11), (2, 11), (3, 12)):
+        world.moved(job_id, State.ASKED, to_job=taker, board=str(world.board.folder))
+    for job_id in ({1, 2} - {last}, {last}):
+        for one in job_id:
+            world.board.say(Answer(one, 0, Phase.SAVED, "a" * 16, step=9, time=world.now))
+        world.moves.go_on_all(now=world.now)
+        assert len(world.requeued) in (0, 2)
+    assert sorted(world.requeued) == ["1", "2"]
 
 
 def test_one_that_cannot_be_begun_does_not_hinder_the_others(world):
