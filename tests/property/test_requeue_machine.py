@@ -1,4 +1,4 @@
-"""Jobs that make room together are requeued all or none, whoever fails and whenever."""
+"""Only a run that saved is requeued; jobs that make room together are requeued all or none."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from slurm_ltgf.core.move import Goal, Move, State
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from move_world import OWN, Killed, Site
+from test_move_laws import scenario
 
 ROOM_FOR = 99
 
@@ -27,7 +28,28 @@ def site_of(folder: Path, job_id: int, first: Site | None) -> Site:
     site.job.say(Phase.READY)
     if first:
         site.files = first.files
+    watch(site)
     return site
+
+
+def watch(site: Site) -> None:
+    """Fail at a requeue of a run that has not saved for the very ask that it is requeued by."""
+    saved: set[tuple[int, str]] = set()
+    say, told = site.job.say, site.slurm.requeue
+
+    def says(phase: Phase, ask: str = "", **more: object) -> None:
+        if phase is Phase.SAVED:
+            saved.add((site.slurm.restart, ask))
+        say(phase, ask, **more)
+
+    def requeue(name: str) -> None:
+        move = site.files.read(site.slurm.job_id)
+        assert move is not None
+        assert (site.slurm.restart, move.ask) in saved, move
+        assert site.slurm.now <= move.hold_until, move
+        told(name)
+
+    site.job.say, site.slurm.requeue = says, requeue
 
 
 def begun(sites: list[Site], chance: random.Random) -> list[Move]:
@@ -49,6 +71,18 @@ def play(sites: list[Site], moves: list[Move], chance: random.Random) -> list[Mo
         if all(move.state.is_end for move in moves):
             return moves
     raise AssertionError(f"no end: {moves}")
+
+
+def test_only_a_run_that_saved_for_this_ask_is_requeued_and_only_while_it_holds(
+    tmp_path: Path,
+) -> None:
+    requeued = 0
+    for seed in range(1000, 1150):
+        site = Site(tmp_path / str(seed))
+        watch(site)
+        scenario(site, random.Random(seed))
+        requeued += sum(site.slurm.requeued_by_us.values())
+    assert requeued > 20
 
 
 @pytest.mark.parametrize("part", range(4))
