@@ -48,7 +48,8 @@ def moves_of(app: App) -> Moves:
 def _folder(app: App) -> Path:
     """Where moves are: the site's folder, or for a user who cannot write there one of their own."""
     site = Path(app.config.checkpoint.state or app.ledger_path.parent / "moves")
-    is_ours = os.access(site if site.exists() else site.parent, os.W_OK)
+    there = next((path for path in (site, *site.parents) if os.path.lexists(path)), site)
+    is_ours = os.access(there, os.W_OK)
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     return site if is_ours else home / "ltgf" / "moves"
 

@@ -60,7 +60,8 @@ class Beginnings:
         except ProtocolError as exc:
             return replace(found, objections=(str(exc),))
         except BoardError as exc:
-            if self.settings.records:
+            # a job without a session has no folder; one that may not be read is another matter
+            if self.settings.records or exc.__cause__ is not None:
                 return replace(found, objections=(str(exc),))
         made, most = self.requeued_before(job_id), self.settings.requeues_per_job
         return replace(found, objections=tuple(objections(found, goal, made=made, most=most)))

@@ -54,9 +54,13 @@ class MoveFiles:
         Raises:
             InputError, FileError: as for `read`.
         """
-        if not self.folder.is_dir():
+        try:
+            paths = [path for path in self.folder.iterdir() if path.suffix == ".move"]
+        except FileNotFoundError:
             return []
-        ids = [int(path.stem) for path in self.folder.glob("*.move") if path.stem.isdecimal()]
+        except OSError as exc:
+            raise FileError(f"{self.folder}: cannot read: {exc.strerror}") from exc
+        ids = [int(path.stem) for path in paths if path.stem.isdecimal()]
         return [move for job_id in sorted(ids) if (move := self.read(job_id)) is not None]
 
     def write(self, move: Move) -> None:

@@ -15,6 +15,7 @@ from slurm_ltgf.core.move import Goal, Move, State
 from slurm_ltgf.errors import InputError
 from slurm_ltgf.service.move_facts import Boards, MoveRefused, Wish, acting_as
 from slurm_ltgf.store.config import Checkpoint
+from slurm_ltgf.store.files import FileError
 
 
 @pytest.fixture
@@ -331,6 +332,14 @@ def test_a_spoilt_file_is_named(site: Site) -> None:
     site.begin()
     (site.files.folder / "7.move").write_text('{"job_id": "seven"}')
     with pytest.raises(InputError, match=r"7\.move: is no move of this program"):
+        site.files.all()
+
+
+@pytest.mark.skipif(OWN != 0, reason="becomes another user")
+def test_a_folder_that_may_not_be_read_is_named(site: Site) -> None:
+    site.begin()
+    site.files.folder.parent.chmod(0o700)
+    with acting_as(65534), pytest.raises(FileError, match="moves: cannot read: Permission denied"):
         site.files.all()
 
 
