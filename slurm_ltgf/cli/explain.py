@@ -9,6 +9,7 @@ import click
 
 from slurm_ltgf.cli import render
 from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.explain_lease import lease_of, requeue_of
 from slurm_ltgf.cli.queue import look
 from slurm_ltgf.errors import UsageError
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 @click.option("--json", "json_", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(ctx: click.Context, /, *, job: str, json_: bool) -> None:
-    """Why a job is where it is: its tenant's GPU-time, who goes before it, what would change it."""
+    """Why a job is where it is: its tenant's GPU-time, who goes before it, what would change it.
+
+    Of a running job also when its lease ends and what comes then; of one that was requeued, why.
+    """
     app = App.of(ctx)
     seen = look(app)
     record = _find(seen, job)
@@ -52,7 +56,7 @@ def _find(seen: View, job: str) -> QueueJob | None:
 def _present(app: App, seen: View, record: QueueJob) -> dict[str, Any]:
     from slurm_ltgf.service.present import explain
 
-    shape = {
+    shape: dict[str, Any] = {
         "job_id": record.shown_id,
         "state": record.state,
         "reason": record.reason,
@@ -61,15 +65,17 @@ def _present(app: App, seen: View, record: QueueJob) -> dict[str, Any]:
         "user": record.user,
     }
     if record.is_holding:
-        return {**shape, "sentences": _running(seen, record)}
+        shape["lease"], said = lease_of(app, seen, record)
+        return {**shape, "sentences": _running(seen, record) + said}
+    shape["requeued"], before = requeue_of(app, record)
     if record.is_held:
-        return {**shape, "sentences": _held(record)}
+        return {**shape, "sentences": before + _held(record)}
     if record.job_id in seen.frozen:
-        return {**shape, "sentences": _frozen(record)}
+        return {**shape, "sentences": before + _frozen(record)}
     why = explain(seen, app.config, record.job_id)
     if why is None:
-        return {**shape, "sentences": [_not_ours(record)]}
-    return {**shape, **_numbers(why), "sentences": _said(why, record, seen)}
+        return {**shape, "sentences": [*before, _not_ours(record)]}
+    return {**shape, **_numbers(why), "sentences": before + _said(why, record, seen)}
 
 
 def _numbers(why: Explanation) -> dict[str, Any]:

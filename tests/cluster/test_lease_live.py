@@ -185,6 +185,10 @@ def test_a_long_job_of_a_sated_tenant_yields_and_goes_on_where_it_was(site: Site
     move = site.moves()[one]
     assert (move["state"], move["to_job"], move["by"]) == ("requeued", job, "ltgf lease")
     assert move["step"] == site.saved(one) > 0
+    why = site.ltgf("on").json("explain", str(one))
+    assert (why["requeued"]["by"], why["requeued"]["time"]) == ("ltgf lease", move["ended_at"])
+    assert f"for: bio's job {job} comes before it" in why["sentences"][0]
+    assert "GPU-s saved" in why["sentences"][0]
     lab.wait_state(job, "COMPLETED")
     site.ready(one, restart=1)
     again = site.start(one)
@@ -240,6 +244,10 @@ def test_advise_tells_who_would_yield_and_moves_nobody(site: Site) -> None:
     yields = [row for row in told["leases"] if row["verdict"] == "yield"]
     assert (told["mode"], told["stopped"]) == ("advise", None)
     assert [(row["to"], row["tenant"]) for row in yields] == [(str(job), "astro")]
+    why = site.ltgf("advise").json("explain", yields[0]["job_id"])
+    assert (why["lease"]["verdict"], why["lease"]["to"]) == ("yield", str(job))
+    assert why["lease"]["ends"] == site.start(int(yields[0]["job_id"])) + LEASE_S
+    assert 'requeued, were lease.mode "on": bio\'s job' in why["sentences"][-1]
     assert daemon.stop()[0] == 0
     assert (lab.job_state(job), site.moves(), site.requeues()) == ("PENDING", {}, [])
     assert sum(map(site.restarts, trainings)) == 0
