@@ -94,14 +94,15 @@ class Leases:
     def _look(self, seen: View) -> None:
         from slurm_ltgf.cli.lease import lease_edges
         from slurm_ltgf.cli.moves import moves_of
-        from slurm_ltgf.service.leases import begin, judge
+        from slurm_ltgf.service.lease_begin import begin
+        from slurm_ltgf.service.leases import judge
 
         if self._moves is None:
             self._moves = moves_of(self._app)
         judged = judge(seen, self._app.config, self._ledger, self._moves, lease_edges())
         self._tell(judged)
         if self.mode == "on" and not judged.stopped:
-            for name, problem in begin(judged, self._moves, now=seen.now):
+            for name, problem in begin(judged, self._moves, self._ledger, now=seen.now):
                 if problem:
                     self._say(f"begin {name}", f"lease of job {name}: {problem}")
 

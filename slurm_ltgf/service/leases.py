@@ -6,7 +6,6 @@ takes, and the site's guards are kept: classes by QOS, the hourly rate, quiet ti
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,11 +16,9 @@ from slurm_ltgf.checkpoint.protocol import ProtocolError
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, Verdict, contest, verdicts
 from slurm_ltgf.core.lease_guards import HOUR_S, Guards, Situation, allowance
 from slurm_ltgf.core.model import UNKNOWN
-from slurm_ltgf.core.move import Goal, State
+from slurm_ltgf.core.move import State
 from slurm_ltgf.core.requeue import is_fault
-from slurm_ltgf.errors import LtgfError
 from slurm_ltgf.service.lease_rooms import takers
-from slurm_ltgf.service.move_facts import Wish
 from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.service.present import View
 from slurm_ltgf.service.terms import rules_of
@@ -31,6 +28,7 @@ from slurm_ltgf.store.ledger import Ledger
 
 ACTOR = "ltgf lease"
 RESET = "lease.reset"
+REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,10 @@ class LeaseEdges:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """A running job and its lease. ends: of the lease. verdict: None: its lease is not over."""
+    """A running job and its lease.
+
+    ends: of the lease. verdict: None: it is not over. can_save: if not, a move loses its work.
+    """
 
     job: QueueJob
     tenant: str
@@ -57,6 +58,12 @@ class LeaseRow:
     verdict: Verdict | None
     to: str = ""
     why: str = ""
+    can_save: bool = True
+
+    @property
+    def name(self) -> str:
+        """As squeue shows the job."""
+        return self.job.shown_id or str(self.job.job_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
     holding = [job for job in seen.queue.holding if job.state == "RUNNING" and job.start != UNKNOWN]
     holds = {hold.job_id: hold for hold in seen.holds}
     ours = [job for job in holding if job.job_id in holds and holds[job.job_id].gpus > 0]
-    kept = _exempt(ours, seen, config, moves)
+    kept = _exempt(ours, seen, config, moves, _refusals(ledger, now - config.lease.min_run_s))
     facts = _Facts(seen, config, edges)
     over = [job for job in ours if now - job.start >= lease_s and job.job_id not in kept]
     expired = {
@@ -101,6 +108,7 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
                 verdict=verdict,
                 to=_shown(verdict, seen),
                 why=facts.why.get(job.job_id, ""),
+                can_save=job.job_id not in expired or expired[job.job_id].can_checkpoint,
             )
         )
     rows.sort(key=lambda row: row.ends)
@@ -108,55 +116,29 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
     return _without_yields(judged) if stopped else judged
 
 
-def begin(judged: LeaseView, moves: Moves, *, now: int) -> list[tuple[str, str]]:
-    """Start the moves of those that yield; (job, what stood against it or "")."""
-    done = []
-    yields = [
-        (row.job, row.verdict)
-        for row in judged.rows
-        if row.verdict is not None and row.verdict.action is Action.YIELD
-    ]
-    together = Counter(verdict.to for _, verdict in yields)
-    for job, verdict in yields:
-        name = job.shown_id or str(job.job_id)
-        wish = Wish(
-            Goal.REQUEUE, by=ACTOR, reason=verdict.reason, to_job=verdict.to,
-            together=together[verdict.to],
-        )  # fmt: skip
-        try:
-            moves.begin(name, wish, now=now)
-        except LtgfError as exc:
-            done.append((name, str(exc)))
-        else:
-            done.append((name, ""))
-    return done
-
-
 def reset(ledger: Ledger, *, now: int) -> None:
     """Close the breaker: failures until now count no more."""
     ledger.state_set(RESET, str(now))
 
 
-# --- guards ---------------------------------------------------------------------------------------
-
-
 def _allowance(
     seen: View, config: Config, ledger: Ledger, moves: Moves, edges: LeaseEdges, lease_s: float
 ) -> tuple[int, str]:
-    if not config.checkpoint.records:
+    if not config.checkpoint.records and not config.lease.preempt_without_checkpoint:
         return 0, "checkpoint.records is not set: no job can be asked to save"
     own = config.lease
     since = seen.now - HOUR_S - max(HOUR_S, own.breaker_rest_s)
     log = ledger.audit_last(5000, actor=ACTOR, since=since)
     local = localtime(seen.now)
     ours = [move for move in moves.under_way() if move.by == ACTOR]
-    waiting = [move.began for move in ours if move.state is State.QUEUED]
+    begun = [entry.time for entry in log if entry.old == State.QUEUED.value]
+    begun += [move.began for move in ours if move.state is State.QUEUED]
     situation = Situation(
         now=seen.now,
         weekday=local.tm_wday,
         minute=local.tm_hour * 60 + local.tm_min,
         under_way=len(ours),
-        begun=waiting + [entry.time for entry in log if entry.new == State.ASKED.value],
+        begun=begun,
         failed=[
             entry.time
             for entry in log
@@ -169,15 +151,30 @@ def _allowance(
     return allowance(guards, situation, lease_s=lease_s)
 
 
-def _exempt(ours: Sequence[QueueJob], seen: View, config: Config, moves: Moves) -> dict[int, str]:
+def _refusals(ledger: Ledger, since: int) -> dict[str, tuple[int, str]]:
+    """Jobs that were to yield and could not: when it was last tried, and why not."""
+    log = ledger.audit_last(5000, actor=ACTOR, action="lease", since=since)
+    return {entry.job_id: (entry.time, entry.reason) for entry in reversed(log)}
+
+
+def _exempt(
+    ours: Sequence[QueueJob],
+    seen: View,
+    config: Config,
+    moves: Moves,
+    refusals: Mapping[str, tuple[int, str]],
+) -> dict[int, str]:
     """Running jobs that no verdict may touch, and why."""
     own, found = config.lease, {}
     protected = set(own.protected_qos)
     known = {move.job_id: move for move in moves.files.all()}
     for job in ours:
         move = known.get(job.job_id)
+        tried_at, why = refusals.get(str(job.job_id), (0, ""))
         if job.qos in protected:
             found[job.job_id] = f"QOS {job.qos} never yields (lease.protected_qos)"
+        elif tried_at > job.start:
+            found[job.job_id] = f"it cannot be moved now: {why}"
         elif move is None or move.restart != job.restarts:
             continue
         elif not move.state.is_end:

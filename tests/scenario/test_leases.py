@@ -14,7 +14,8 @@ from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.lease import Action
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.core.move import Goal, Move, State
-from slurm_ltgf.service.leases import ACTOR, LeaseEdges, begin, judge, reset
+from slurm_ltgf.service.lease_begin import begin
+from slurm_ltgf.service.leases import ACTOR, LeaseEdges, judge, reset
 from slurm_ltgf.service.move_facts import MoveEdges
 from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.service.tick import tick
@@ -42,6 +43,7 @@ class World:
     nodes_asked: dict = field(default_factory=dict)
     closed: set = field(default_factory=set)
     known_users: bool = True
+    not_requeued: set = field(default_factory=set)
     requeued: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -70,7 +72,7 @@ class World:
 
     def find(self, name):
         return [
-            Running(job, OWN, True, None, "/nowhere")
+            Running(job, OWN, job.job_id not in self.not_requeued, None, "/nowhere")
             for job in self.site.jobs
             if str(job.job_id) == name
         ]
@@ -316,7 +318,7 @@ def assert_stopped(world, why):
     assert judged.allowed == 0
     by_id = {row.job.job_id: row.verdict for row in judged.rows}
     assert (by_id[2].action, by_id[2].reason) == (Action.KEEP, judged.stopped)
-    assert begin(judged, world.moves, now=world.now) == []
+    assert begin(judged, world.moves, world.site.ledger, now=world.now) == []
 
 
 def test_quiet_times_stop_all(world):
@@ -400,7 +402,7 @@ def test_a_requeue_that_a_person_wants_is_not_of_the_hourly_rate(world):
 
 def test_begin_writes_the_move_down_with_whom_it_is_for(world):
     judged = world.judged()
-    assert begin(judged, world.moves, now=world.now) == [("2", "")]
+    assert begin(judged, world.moves, world.site.ledger, now=world.now) == [("2", "")]
     move = world.files.read(2)
     assert (move.state, move.goal, move.to_job, move.by) == (State.QUEUED, Goal.REQUEUE, 11, ACTOR)
     assert move.reason == "poor's job 11 comes before it and can use its 8 GPUs"
@@ -469,6 +471,46 @@ def test_one_that_cannot_be_begun_does_not_hinder_the_others(world):
     world.site.pending(12, "poor", 8, submit=L)
     judged = world.judged()
     (world.board.folder / f"2.{OWN}").unlink()
-    done = dict(begin(judged, world.moves, now=world.now))
+    done = dict(begin(judged, world.moves, world.site.ledger, now=world.now))
     assert "left no checkpoint record" in done["2"]
     assert done.get("1", "") == ""
+
+
+def begun(world):
+    return dict(begin(world.judged(), world.moves, world.site.ledger, now=world.now))
+
+
+def test_who_cannot_be_moved_is_left_alone_a_while_and_another_makes_room(world):
+    world.not_requeued = {2}
+    assert "--no-requeue" in begun(world)["2"]
+    assert world.files.all() == []
+    assert "it cannot be moved now: Slurm would not requeue it" in world.verdicts()[2].reason
+    assert begun(world) == {"1": ""}
+    (world.folder / "moves" / "1.move").unlink()
+    world.site.now += 901
+    assert world.yields() == {2: 11}
+
+
+def test_of_those_that_make_room_together_all_begin_or_none(world):
+    world.site.jobs = [job for job in world.site.jobs if job.is_pending]
+    world.runs(1, node="n0")
+    world.runs(2, gpus=4, node="n1")
+    world.runs(3, gpus=4, node="n1")
+    world.lease = 'protected_qos = ["online"]'
+    world.site.jobs[1] = replace(world.site.jobs[1], qos="online")
+    assert world.yields() == {2: 11, 3: 11}
+    world.not_requeued = {3}
+    assert begun(world).keys() == {"2", "3"}
+    assert world.files.all() == []
+
+
+def test_where_the_site_says_so_a_job_that_cannot_save_loses_its_work(world):
+    (world.board.folder / f"2.{OWN}").unlink()
+    world.runs(1, node="n0", qos="online")
+    world.site.jobs = [job for job in world.site.jobs if job.qos or job.job_id != 1]
+    world.lease = 'protected_qos = ["online"]\npreempt_without_checkpoint = true'
+    assert begun(world) == {"2": ""}
+    assert world.requeued == ["2"]
+    (move,) = world.files.all()
+    assert (move.state, move.to_job, move.saved_at) == (State.REQUEUED, 11, None)
+    assert [entry.new for entry in world.site.ledger.audit_last(9, job_id="2")] == ["requeued"]
