@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from slurm_ltgf.service import (
     doctor_gpus,
+    doctor_leases,
     doctor_ledger,
     doctor_priority,
     doctor_site,
@@ -47,6 +48,8 @@ CHECKS: tuple[Check, ...] = (
     doctor_gpus.billing,
     doctor_slurm.min_job_age,
     doctor_slurm.cred_expire,
+    doctor_leases.requeue,
+    doctor_leases.records,
     doctor_site.frozen_jobs,
     doctor_site.held_jobs,
     doctor_ledger.ledger,

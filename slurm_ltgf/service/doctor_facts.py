@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -63,6 +64,15 @@ class LedgerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderFacts:
+    """A folder as it is. problem: why it cannot be looked at, "" if it can. mode: permissions."""
+
+    problem: str = ""
+    owner: str = ""
+    mode: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """A site at one moment, as one user sees it.
 
@@ -70,6 +80,7 @@ class Facts:
     admin_level: "" if slurmdbd does not know the user. billing: partition -> TRESBillingWeights.
     conf_plugin, conf_table: PrioritySiteFactorPlugin and -Parameters in slurm.conf, "" if unset.
     plugin: what our plugin in slurmctld last said beside site.factor_table.
+    records: checkpoint.records; it says nothing where that is not set.
     unread: fact -> why it is None.
     """
 
@@ -94,6 +105,7 @@ class Facts:
     conf_plugin: str | None = None
     conf_table: str | None = None
     plugin: PluginStatus | None = None
+    records: FolderFacts = FolderFacts()
     unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -151,7 +163,7 @@ def gather(config: Config, *, ledger: Path, config_error: str = "") -> Facts:
     else:
         accounts = asked.ask("accounts", lambda: tuple(associations.accounts(cluster)))
         level = asked.ask("admin_level", lambda: probe.admin_level(user))
-    table = config.site.factor_table
+    table, records = config.site.factor_table, config.checkpoint.records
     conf = probe.conf_file(found.get("SLURM_CONF"))
     asked.unread["conf_plugin"] = f"{conf} cannot be read here"
     return Facts(
@@ -176,8 +188,20 @@ def gather(config: Config, *, ledger: Path, config_error: str = "") -> Facts:
         conf_plugin=probe.conf_value(conf, "PrioritySiteFactorPlugin"),
         conf_table=probe.conf_value(conf, "PrioritySiteFactorParameters"),
         plugin=FactorFile(Path(table)).status() if table else None,
+        records=folder_facts(Path(records)) if records else FolderFacts(),
         unread=asked.unread,
     )
+
+
+def folder_facts(path: Path) -> FolderFacts:
+    """Look at a folder."""
+    try:
+        found = path.stat()
+    except OSError as exc:
+        return FolderFacts(exc.strerror or "cannot be looked at")
+    if not stat.S_ISDIR(found.st_mode):
+        return FolderFacts("Not a directory")
+    return FolderFacts(owner=_name_of(found.st_uid), mode=stat.S_IMODE(found.st_mode))
 
 
 def ledger_facts(path: Path, cluster: str) -> LedgerFacts:
@@ -242,7 +266,10 @@ def clock_ahead_s(theirs: int, before: float, after: float) -> float:
 
 
 def _user() -> str:
-    uid = os.geteuid()
+    return _name_of(os.geteuid())
+
+
+def _name_of(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

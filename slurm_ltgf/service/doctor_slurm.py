@@ -156,7 +156,8 @@ def cred_expire(facts: Facts) -> Finding:
     return Finding(
         "note",
         "cred-expire",
-        f"a requeued job waits {expire_s} s before it may start again (cred_expire)",
+        f"a requeued job waits {expire_s} s before it may start again (cred_expire)"
+        + (", so does every job that yields" if facts.config.lease.mode == "on" else ""),
         f"AuthInfo={','.join([*kept, f'cred_expire={CRED_EXPIRE_S}'])}"
         "  # slurm.conf on every machine, then restart slurmctld and slurmd",
     )

@@ -15,6 +15,7 @@ from slurm_ltgf.core.factor import Scale
 from slurm_ltgf.core.model import Account
 from slurm_ltgf.service import doctor_facts
 from slurm_ltgf.service.doctor import CHECKS, Facts, Finding, LedgerFacts, examine
+from slurm_ltgf.service.doctor_facts import FolderFacts
 from slurm_ltgf.slurm import probe
 from slurm_ltgf.slurm.nodes import Capacity, Node
 from slurm_ltgf.slurm.queue import Priorities, Queue, QueueJob
@@ -96,6 +97,9 @@ def said(*, state: str = "ok", age_s: int = 3) -> PluginStatus:
     return PluginStatus(9, NOW - age_s, state, (NOW - 3) * 10**9)
 
 
+LEASES = msgspec.structs.replace(
+    toml("lease", mode="on"), checkpoint=toml("checkpoint", records="/l/my records").checkpoint
+)
 TABLE = toml("site", factor_table="/run/ltgf/factors")
 GPU_TRES = SETTINGS["AccountingStorageTRES"]
 CLOSED = ledger(unreadable="/l/ledger.db: Permission denied", closed=True, holder=None)
@@ -543,6 +547,59 @@ CASES = [
         "AuthInfo=socket=/m,cred_expire=30  # ",
     ),
     ("cred-expire", {"site": conf(AuthInfo=None)}, "note", "120 s", "AuthInfo=cred_expire=30"),
+    (
+        "cred-expire",
+        {"site": conf(AuthInfo=None), "config": toml("lease", mode="on")},
+        "note",
+        "waits 120 s before it may start again (cred_expire), so does every job that yields",
+        "AuthInfo=cred_expire=30",
+    ),
+    ("job-requeue", {}, "ok", "requeues jobs", ""),
+    ("job-requeue", {"site": conf(JobRequeue="0")}, "ok", "leases move nobody", ""),
+    ("job-requeue", {"site": conf(JobRequeue="1"), "config": LEASES}, "ok", "requeues jobs", ""),
+    (
+        "job-requeue",
+        {"site": conf(JobRequeue="0"), "config": LEASES},
+        "fix",
+        "only jobs submitted with --requeue can yield",
+        "JobRequeue=1  # slurm.conf",
+    ),
+    ("checkpoint-records", {}, "ok", "no folder set", ""),
+    (
+        "checkpoint-records",
+        {"config": toml("lease", mode="on")},
+        "fix",
+        "checkpoint.records is not set: no job can be asked to save",
+        'records = "/shared/ltgf/records"  # ltgf.toml, under [checkpoint]',
+    ),
+    (
+        "checkpoint-records",
+        {"config": LEASES, "records": FolderFacts(owner="slurm", mode=0o1777)},
+        "ok",
+        "/l/my records is slurm's, mode 1777",
+        "",
+    ),
+    (
+        "checkpoint-records",
+        {"config": LEASES, "records": FolderFacts("No such file or directory")},
+        "fix",
+        "/l/my records: No such file or directory: no job can be asked to save",
+        "install -d -m 1777 -o slurm '/l/my records'  # as root",
+    ),
+    (
+        "checkpoint-records",
+        {"config": LEASES, "records": FolderFacts(owner="root", mode=0o755)},
+        "fix",
+        "belongs to root, not to SlurmUser slurm and has mode 755, not 1777",
+        "chown slurm '/l/my records' && chmod 1777 '/l/my records'  # as root",
+    ),
+    (
+        "checkpoint-records",
+        {"config": LEASES, "records": FolderFacts(owner="slurm", mode=0o777)},
+        "fix",
+        "/l/my records has mode 777, not 1777",
+        "chmod 1777",
+    ),
     ("frozen-jobs", {}, "ok", "", ""),
     (
         "frozen-jobs",
@@ -738,6 +795,17 @@ def test_a_ledger_that_is_closed_to_us_is_said_so(tmp_path: Path) -> None:
     assert found.closed
     assert found.holder is None
     assert "Permission denied" in found.unreadable
+
+
+def test_a_folder_is_looked_at(tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    own = doctor_facts.folder_facts(folder)
+    assert (own.problem, own.mode, own.owner) == ("", 0o1777, folder.owner())
+    assert doctor_facts.folder_facts(tmp_path / "none").problem == "No such file or directory"
+    (tmp_path / "file").touch()
+    assert doctor_facts.folder_facts(tmp_path / "file").problem == "Not a directory"
 
 
 def test_a_plugin_in_an_included_file_is_found(tmp_path: Path) -> None:
