@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slurm_ltgf.checkpoint.archive import LAST, Archive, DamagedCheckpoint
 from slurm_ltgf.checkpoint.board import BoardError
@@ -87,7 +88,7 @@ class Answering:
         except (BoardError, ProtocolError) as exc:
             self._say(f"nobody can ask this job: {exc}")
             return
-        self._put(Answer(self._place.job_id, self._place.restart, Phase.READY))
+        self._put(self._place.answer(Phase.READY))
 
     def answer(self) -> Answer | None:
         """What this run of the job said last."""
@@ -176,28 +177,12 @@ class Answering:
         if ask.action is Action.REQUEUE:
             self._held = ask
 
-    def _reply(
-        self,
-        ask: Ask,
-        phase: Phase,
-        *,
-        step: int | None = None,
-        name: str = "",
-        size: int | None = None,
-        seconds: float | None = None,
-        why: str = "",
-    ) -> None:
-        self._put(
-            Answer(
-                self._place.job_id, self._place.restart, phase, ask.id,
-                step=step, name=name, bytes=size, seconds=seconds, why=why,
-            )
-        )  # fmt: skip
+    def _reply(self, ask: Ask, phase: Phase, **said: Any) -> None:
+        self._put(self._place.answer(phase, ask.id, **said))
 
     def _put(self, answer: Answer) -> None:
         if not self._place.is_leader or not self._place.job_id:
             return
-        answer = replace(answer, ranks=self._place.ranks, time=int(time.time()))
         try:
             self._place.board.say(answer)
         except BoardError as exc:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from slurm_ltgf.checkpoint.accord import ANYWHERE, Accord, Plan, Told, wait
 from slurm_ltgf.checkpoint.archive import Archive
@@ -226,7 +227,7 @@ class Leader:
 
     def ready(self) -> None:
         """Say that the job can be asked from now on."""
-        self._say_answer(Answer(self._place.job_id, self._place.restart, Phase.READY))
+        self._say_answer(self._place.answer(Phase.READY))
 
     def answer_saved(self, plan: Plan, step: int, name: str, *, seconds: float) -> None:
         """Say what was saved, and be ready for the next ask."""
@@ -234,29 +235,14 @@ class Leader:
         self._answer(plan, Phase.SAVED, step=step, name=name, size=size, seconds=seconds)
         self._forget(plan)
 
-    def _answer(
-        self,
-        plan: Plan,
-        phase: Phase,
-        *,
-        step: int | None = None,
-        name: str = "",
-        size: int | None = None,
-        seconds: float | None = None,
-        why: str = "",
-    ) -> None:
-        if plan.key not in self._asked:
-            return
-        answer = Answer(
-            self._place.job_id, self._place.restart, phase, plan.key,
-            step=step, name=name, bytes=size, seconds=seconds, why=why,
-        )  # fmt: skip
-        self._say_answer(answer)
+    def _answer(self, plan: Plan, phase: Phase, **said: Any) -> None:
+        """Answer whoever asked for this plan; nobody, if it was not asked for."""
+        if plan.key in self._asked:
+            self._say_answer(self._place.answer(phase, plan.key, **said))
 
     def _say_answer(self, answer: Answer) -> None:
         if not self._place.job_id:
             return
-        answer = replace(answer, ranks=self._place.ranks, time=int(time.time()))
         self._said = answer
         try:
             self._place.board.say(answer)

@@ -7,12 +7,13 @@ asks and the folder is `ltgf-ckpt/local`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_ltgf.checkpoint.board import Board, BoardError
-from slurm_ltgf.checkpoint.protocol import Mode, Record
+from slurm_ltgf.checkpoint.protocol import Answer, Mode, Phase, Record
 
 SIGNAL = "USR2"
 _LAUNCH = ("SLURM_RESTART_COUNT", "SLURM_STEP_ID", "TORCHELASTIC_RESTART_COUNT")
@@ -49,6 +50,23 @@ class Place:
     def is_leader(self) -> bool:
         """Whether this process speaks for all."""
         return self.rank == 0
+
+    def answer(
+        self,
+        phase: Phase,
+        ask: str = "",
+        *,
+        step: int | None = None,
+        name: str = "",
+        size: int | None = None,
+        seconds: float | None = None,
+        why: str = "",
+    ) -> Answer:
+        """What this run says of itself now; size: bytes of the checkpoint."""
+        return Answer(
+            self.job_id, self.restart, phase, ask, self.ranks,
+            step=step, name=name, bytes=size, seconds=seconds, time=int(time.time()), why=why,
+        )  # fmt: skip
 
     def make(self) -> None:
         """Make the folder.

@@ -9,11 +9,7 @@ from slurm_ltgf.cli.app import App
 
 
 @click.command("checkpoint")
-@click.argument("job_id", metavar="JOBID")
-@click.option("--reason", default="", metavar="TEXT", help="For the log and the job's owner.")
-@click.option("--within", metavar="DURATION", help="Time to save; default: the job's, the site's.")
-@click.option("--dry-run", is_flag=True, help="Ask nothing; show what stands against it.")
-@click.option("--json", "json_", is_flag=True, help="Print JSON.")
+@moves.asking
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -28,6 +28,27 @@ POLL_S = 0.5
 PATIENCE = 120
 
 
+def asking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument and the options of all commands that ask a job to save."""
+    for option in reversed(
+        (
+            click.argument("job_id", metavar="JOBID"),
+            click.option(
+                "--reason", default="", metavar="TEXT", help="For the log and the job's owner."
+            ),
+            click.option(
+                "--within", metavar="DURATION", help="Time to save; default: the job's, the site's."
+            ),
+            click.option(
+                "--dry-run", is_flag=True, help="Ask nothing; show what stands against it."
+            ),
+            click.option("--json", "json_", is_flag=True, help="Print JSON."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
 def moves_of(app: App) -> Moves:
     """The moves of this site, as this user can make them."""
     from slurm_ltgf.service.move_facts import MoveEdges

@@ -9,12 +9,8 @@ from slurm_ltgf.cli.app import App
 
 
 @click.command("pause")
-@click.argument("job_id", metavar="JOBID")
-@click.option("--reason", default="", metavar="TEXT", help="For the log and the job's owner.")
-@click.option("--within", metavar="DURATION", help="Time to free them; default as for requeue.")
+@moves.asking
 @click.option("--for", "long", default="24h", metavar="DURATION", help="It goes on after this.")
-@click.option("--dry-run", is_flag=True, help="Ask nothing; show what stands against it.")
-@click.option("--json", "json_", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,

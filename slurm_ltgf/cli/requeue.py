@@ -10,14 +10,10 @@ from slurm_ltgf.errors import UsageError
 
 
 @click.command("requeue")
-@click.argument("job_id", metavar="JOBID")
-@click.option("--reason", default="", metavar="TEXT", help="For the log and the job's owner.")
+@moves.asking
 @click.option("--to-partition", default="", metavar="NAMES", help="Where it waits afterwards.")
-@click.option("--within", metavar="DURATION", help="Time to save; default: the job's, the site's.")
-@click.option("--dry-run", is_flag=True, help="Ask nothing; show what stands against it.")
 @click.option("--without-checkpoint", is_flag=True, help="Requeue at once; the work is lost.")
 @click.option("--after-signal", metavar="LEAD", help="For the job's own script; see below.")
-@click.option("--json", "json_", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
