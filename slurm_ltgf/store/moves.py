@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -23,9 +24,16 @@ REMEMBERED_S, COUNTED_S = 2 * 86400, 60 * 86400
 
 @dataclass(frozen=True, slots=True)
 class MoveFiles:
-    """The folder of moves; made when the first is written."""
+    """The folder of moves; made when the first is written.
+
+    Moves that have ended are read again only if their files are others than before: a site keeps
+    thousands, and looks at all each second.
+    """
 
     folder: Path
+    _ended: dict[int, tuple[tuple[int, int], Move]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def read(self, job_id: int) -> Move | None:
         """A job's move; None: there was none.
@@ -35,18 +43,22 @@ class MoveFiles:
             FileError: it cannot be read.
         """
         path = self._path(job_id)
+        known = self._ended.get(job_id)
         try:
-            content = path.read_text()
+            if known is not None and known[0] == _stamp(path.stat()):
+                return known[1]
+            with path.open() as file:
+                stamp = _stamp(os.fstat(file.fileno()))
+                content = file.read()
         except FileNotFoundError:
+            self._ended.pop(job_id, None)
             return None
         except OSError as exc:
             raise FileError(f"{path}: cannot read: {exc.strerror}") from exc
-        try:
-            return msgspec.convert(json.loads(content), Move)
-        except (ValueError, msgspec.ValidationError) as exc:
-            raise InputError(
-                f"{path}: is no move of this program: {exc}; remove it if no requeue is under way"
-            ) from exc
+        move = _move(path, content)
+        if move.state.is_end:
+            self._ended[job_id] = stamp, move
+        return move
 
     def all(self) -> list[Move]:
         """All moves, by job id.
@@ -55,12 +67,12 @@ class MoveFiles:
             InputError, FileError: as for `read`.
         """
         try:
-            paths = [path for path in self.folder.iterdir() if path.suffix == ".move"]
+            stems = [path.stem for path in self.folder.iterdir() if path.suffix == ".move"]
         except FileNotFoundError:
             return []
         except OSError as exc:
             raise FileError(f"{self.folder}: cannot read: {exc.strerror}") from exc
-        ids = [int(path.stem) for path in paths if path.stem.isdecimal()]
+        ids = [int(stem) for stem in stems if stem.isdecimal()]
         return [move for job_id in sorted(ids) if (move := self.read(job_id)) is not None]
 
     def write(self, move: Move) -> None:
@@ -108,3 +120,16 @@ class MoveFiles:
 
     def _path(self, job_id: int) -> Path:
         return self.folder / f"{job_id}.move"
+
+
+def _stamp(found: os.stat_result) -> tuple[int, int]:
+    return found.st_ino, found.st_mtime_ns
+
+
+def _move(path: Path, content: str) -> Move:
+    try:
+        return msgspec.convert(json.loads(content), Move)
+    except (ValueError, msgspec.ValidationError) as exc:
+        raise InputError(
+            f"{path}: is no move of this program: {exc}; remove it if no requeue is under way"
+        ) from exc

@@ -16,6 +16,7 @@ from slurm_ltgf.errors import InputError
 from slurm_ltgf.service.move_facts import Boards, MoveRefused, Wish, acting_as
 from slurm_ltgf.store.config import Checkpoint
 from slurm_ltgf.store.files import FileError
+from slurm_ltgf.store.moves import MoveFiles
 
 
 @pytest.fixture
@@ -382,3 +383,15 @@ def test_root_goes_where_the_jobs_user_can_and_no_further(tmp_path: Path) -> Non
     with acting_as(65534):
         assert os.geteuid() == 65534
     assert os.geteuid() == 0
+
+
+def test_a_move_that_ended_and_is_written_anew_is_read_anew(tmp_path: Path) -> None:
+    mine, theirs = MoveFiles(tmp_path), MoveFiles(tmp_path)
+    ended = Move(7, OWN, 0, Goal.REQUEUE, "a" * 16, "7", state=State.REQUEUED)
+    theirs.write(ended)
+    assert mine.all() == mine.all() == [ended]
+    again = replace(ended, restart=1, state=State.ASKED)
+    theirs.write(again)
+    assert mine.all() == [again]
+    (tmp_path / "7.move").unlink()
+    assert (mine.all(), mine.read(7)) == ([], None)
