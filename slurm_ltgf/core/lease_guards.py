@@ -59,9 +59,9 @@ def allowance(guards: Guards, seen: Situation, *, lease_s: float) -> tuple[int, 
         )
     made = sum(seen.now - HOUR_S < time <= seen.now for time in seen.begun)
     if made >= guards.per_hour:
-        return 0, f"{made} jobs yielded within an hour (lease.per_hour)"
+        return 0, f"jobs that yielded within an hour: {made} (lease.per_hour)"
     if seen.under_way >= guards.concurrency:
-        return 0, f"{seen.under_way} jobs yield just now (lease.concurrency)"
+        return 0, f"jobs that yield just now: {seen.under_way} (lease.concurrency)"
     return min(guards.concurrency - seen.under_way, guards.per_hour - made), ""
 
 

@@ -336,7 +336,7 @@ def test_a_maintenance_ahead_stops_all(world):
 def test_the_hourly_rate_stops_all_until_the_hour_is_over(world):
     world.lease = "per_hour = 3"
     world.logged(10, 20, L - 1)
-    assert_stopped(world, "3 jobs yielded within an hour (lease.per_hour)")
+    assert_stopped(world, "jobs that yielded within an hour: 3 (lease.per_hour)")
     world.site.now += 1
     assert world.yields() == {2: 11}
 
@@ -346,7 +346,7 @@ def test_who_waits_for_its_checkpoint_is_of_the_hourly_rate_already(world):
     world.site.pending(12, "poor", 8, submit=L)
     world.logged(10)
     world.moved(1, State.QUEUED, to_job=11)
-    assert_stopped(world, "2 jobs yielded within an hour (lease.per_hour)")
+    assert_stopped(world, "jobs that yielded within an hour: 2 (lease.per_hour)")
 
 
 def test_checkpoints_that_fail_stop_all_until_they_rested_or_an_admin_says_so(world):
@@ -423,7 +423,7 @@ def test_as_many_as_may_yield_at_once_stop_the_next(world):
     world.lease = "concurrency = 1"
     world.site.pending(12, "poor", 8, submit=L)
     world.moved(1, State.ASKED, to_job=11)
-    assert_stopped(world, "1 jobs yield just now (lease.concurrency)")
+    assert_stopped(world, "jobs that yield just now: 1 (lease.concurrency)")
 
 
 def test_a_job_whose_move_failed_is_not_asked_again_so_soon(world):

@@ -106,10 +106,13 @@ def test_the_hourly_rate_counts_what_began_within_an_hour():
     assert allowed(replace(NOON, begun=old + new)) == (2, "")
     assert allowed(replace(NOON, begun=[*new, NOW, NOW])) == (
         0,
-        "10 jobs yielded within an hour (lease.per_hour)",
+        "jobs that yielded within an hour: 10 (lease.per_hour)",
     )
 
 
 def test_those_under_way_count_among_those_at_once():
     assert allowed(replace(NOON, under_way=3)) == (1, "")
-    assert allowed(replace(NOON, under_way=4)) == (0, "4 jobs yield just now (lease.concurrency)")
+    assert allowed(replace(NOON, under_way=4)) == (
+        0,
+        "jobs that yield just now: 4 (lease.concurrency)",
+    )
