@@ -63,17 +63,17 @@ class Site:
         """Everything of these tests lies here."""
         return self.lab.state / "leases"
 
-    def ltgf(self, mode: str, per_hour: int = 1) -> Ltgf:
-        """`ltgf` with leases in this mode."""
-        settings = SETTINGS.format(home=self.home, mode=mode, per_hour=per_hour)
+    def ltgf(self, mode: str, per_hour: int = 1, more: str = "") -> Ltgf:
+        """`ltgf` with leases in this mode; more: settings of [lease]."""
+        settings = SETTINGS.format(home=self.home, mode=mode, per_hour=per_hour) + more
         return Ltgf(self.lab, self.home, settings)
 
-    def daemon(self, mode: str, per_hour: int = 1) -> Daemon:
+    def daemon(self, mode: str, per_hour: int = 1, more: str = "") -> Daemon:
         """Start the daemon."""
-        self.daemons.append(Daemon(self.ltgf(mode, per_hour)))
+        self.daemons.append(Daemon(self.ltgf(mode, per_hour, more)))
         return self.daemons[-1]
 
-    def train(self, gpus: int) -> int:
+    def train(self, gpus: int, *options: str) -> int:
         """A training of alice's that runs until it is told its last step."""
         work = self.home / "work"
         script = f"""export PYTHONPATH={self.home}/lib LTGF_CKPT_RECORDS={self.home}/records
@@ -81,7 +81,7 @@ export LTGF_CKPT_DIR={work}/ckpt-$SLURM_JOB_ID
 mkdir -p {work}/result-$SLURM_JOB_ID
 exec python3 {self.home}/lib/train_in_step.py --steps 100000 --step-ms {STEP_MS} \\
     --result {work}/result-$SLURM_JOB_ID --end {work}/end-$SLURM_JOB_ID"""
-        return self.lab.submit("alice", f"--gres=gpu:{gpus}", script=script)
+        return self.lab.submit("alice", f"--gres=gpu:{gpus}", *options, script=script)
 
     def trainings(self, count: int, gpus: int) -> list[int]:
         """So many that run and can be asked."""
@@ -252,3 +252,22 @@ def test_advise_tells_who_would_yield_and_moves_nobody(site: Site) -> None:
     assert (lab.job_state(job), site.moves(), site.requeues()) == ("PENDING", {}, [])
     assert sum(map(site.restarts, trainings)) == 0
     assert list((site.home / "records").glob("*.ask.*")) == []
+
+
+def test_who_cannot_be_requeued_is_told_so_and_another_makes_room(site: Site) -> None:
+    """Three that cannot save, and may lose their work here; the last in the order is not theirs."""
+    lab = site.lab
+    others = [lab.submit("alice", "--gres=gpu:8", script="sleep 300") for _ in range(3)]
+    fixed = site.train(8, "--no-requeue")
+    site.ready(fixed)
+    job = lab.submit("bob", "--gres=gpu:8", script="sleep 20")
+    time.sleep(max(site.start(fixed) + LEASE_S - time.time(), 0))
+    daemon = site.daemon("on", more="preempt_without_checkpoint = true\n")
+    lab.wait_state(job, "RUNNING", timeout=LEASE_S + 25)
+    daemon.wait_passes(2)
+    assert (site.restarts(fixed), sum(map(site.restarts, others))) == (0, 1), daemon.lines
+    assert daemon.matching(f"lease of job {fixed}: .*--no-requeue")
+    (moved,) = site.moves()
+    assert moved in others
+    assert site.requeues() == [(str(moved), "requeued")]
+    assert daemon.matching("Traceback|Error") == []
