@@ -24,8 +24,8 @@ from typing import Any, NoReturn, Protocol
 from slurm_ltgf.checkpoint.phases import Op, Stage
 from slurm_ltgf.errors import LtgfError
 
-#: The longest line that a child tells.
-_LINE_BYTES = 4000
+#: The most that a child tells: a pipe holds it, so it need not wait to be read.
+_LINE_BYTES = 60_000
 #: A driver that does not say where its processes are within so long hangs.
 STATES_S = 20.0
 
@@ -108,7 +108,8 @@ class Call:
     def is_done(self, wait_s: float = 0.0) -> bool:
         """Whether it has come to an end, be it well or not."""
         if self.answer is None and select.select([self.pipe], [], [], wait_s)[0]:
-            self.answer = os.read(self.pipe, _LINE_BYTES).decode(errors="replace") or "!died"
+            parts = iter(lambda: os.read(self.pipe, _LINE_BYTES), b"")
+            self.answer = b"".join(parts).decode(errors="replace") or "!died"
             os.close(self.pipe)
             os.waitpid(self.pid, 0)
         return self.answer is not None

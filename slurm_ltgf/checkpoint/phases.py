@@ -5,8 +5,10 @@ timed out is tried again once all have run on. The leader decides the plan; each
 agent) does what the plan wants of it and tells what it came to. A rank that hears no more from the
 leader goes back by itself.
 
-    lock ─> checkpoint ─> hold ─> back ─> over
-      └─────────┴──────────────────┘ └──> lock, the next attempt
+    look ─> lock ─> checkpoint ─> hold ─> back ─> over
+      └───────┴─────────┴──────────────────┘ └──> lock, the next attempt
+
+Looking comes first: what a rank knows to be impossible is said before any process is touched.
 """
 
 from __future__ import annotations
@@ -36,11 +38,21 @@ class Stage(StrEnum):
 class Want(StrEnum):
     """What the plan wants of all ranks."""
 
+    LOOK = "look"
     LOCK = "lock"
     CHECKPOINT = "checkpoint"
     HOLD = "hold"
     BACK = "back"
     OVER = "over"
+
+
+#: Where all processes are when a phase has been gone through.
+GOALS = {
+    Want.LOOK: Stage.RUNNING,
+    Want.LOCK: Stage.LOCKED,
+    Want.CHECKPOINT: Stage.CHECKPOINTED,
+    Want.HOLD: Stage.CHECKPOINTED,
+}
 
 
 class Op(StrEnum):
@@ -89,7 +101,7 @@ class Told:
 def begin(key: str, restart: int, *, deadline: int, hold_until: int, now: int) -> Plan:
     """The plan for a new ask."""
     until = min(now + LOCK_S, deadline)
-    return Plan(key, restart, Want.LOCK, until, deadline, hold_until)
+    return Plan(key, restart, Want.LOOK, until, deadline, hold_until)
 
 
 def decide(plan: Plan, told: Sequence[Told | None], *, now: int, is_taken_back: bool) -> Plan:
@@ -112,12 +124,27 @@ def decide(plan: Plan, told: Sequence[Told | None], *, now: int, is_taken_back: 
     if trouble:
         may_retry = plan.want is Want.LOCK and plan.attempt < ATTEMPTS
         return _back(plan, trouble, retry=may_retry and now + GRACE_S < plan.deadline)
-    goal = Stage.LOCKED if plan.want is Want.LOCK else Stage.CHECKPOINTED
-    if not all(one is not None and one.stage is goal for one in heard):
-        return plan
+    are_there = all(one is not None and _is_there(one, plan) for one in heard)
+    return _next(plan, now) if are_there else plan
+
+
+def _next(plan: Plan, now: int) -> Plan:
+    if plan.want is Want.LOOK:
+        return replace(plan, want=Want.LOCK, until=min(now + LOCK_S, plan.deadline))
     if plan.want is Want.LOCK:
         return replace(plan, want=Want.CHECKPOINT, until=plan.deadline)
     return replace(plan, want=Want.HOLD, until=plan.hold_until)
+
+
+def give_up(plan: Plan, why: str) -> Plan:
+    """The plan, with all to go back."""
+    return replace(plan, want=Want.BACK, retry=False, why=why)
+
+
+def _is_there(one: Told, plan: Plan) -> bool:
+    """Whether a rank has come to the end of this phase."""
+    is_asked = plan.want is not Want.LOOK or one.want is Want.LOOK
+    return one.stage is GOALS[plan.want] and is_asked
 
 
 def _trouble(plan: Plan, heard: Sequence[Told | None], now: int) -> str:
@@ -131,9 +158,9 @@ def _trouble(plan: Plan, heard: Sequence[Told | None], now: int) -> str:
             return f"node {rank}: its GPU processes are {one.stage}"
     if now < plan.until:
         return ""
-    goal = Stage.LOCKED if plan.want is Want.LOCK else Stage.CHECKPOINTED
-    late = [rank for rank, one in enumerate(heard) if one is None or one.stage is not goal]
-    return f"not {goal} in time: node {', '.join(map(str, late[:8]))}" if late else ""
+    late = [rank for rank, one in enumerate(heard) if one is None or not _is_there(one, plan)]
+    what = "heard of" if plan.want is Want.LOOK else str(GOALS[plan.want])
+    return f"not {what} in time: node {', '.join(map(str, late[:8]))}" if late else ""
 
 
 def _holding(plan: Plan, heard: Sequence[Told | None], now: int) -> Plan:

@@ -55,6 +55,12 @@ class Facts:
     processes: tuple[ProcessFacts, ...]
 
 
+def verdict(pids: Iterable[int]) -> tuple[str, int]:
+    """Why processes that have GPU memory cannot be checkpointed, "" if they can; their bytes."""
+    facts = look(pids, has_api=True, gpu_bytes=gpu_bytes_by_nvml)
+    return "; ".join(refusals(facts)), sum(one.gpu_bytes or 0 for one in facts.processes)
+
+
 def refusals(facts: Facts) -> list[str]:
     """Every reason not to try, with what to do; nothing: it can be tried."""
     return [*_of_node(facts), *_of_memory(facts), *_of_processes(facts.processes)]

@@ -39,7 +39,7 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
     from slurm_ltgf.slurm.queue import Arrivals, arrivals
 
     app = App.of(ctx)
-    _log_to_stderr(app.verbose)
+    log_to_stderr(app.verbose)
     settings = app.config.daemon
     stop = Stop().listen()
     notifier = Notifier(os.environ)
@@ -197,7 +197,7 @@ class _Site:
             self._pruned_at = now
 
 
-def _log_to_stderr(verbose: bool) -> None:
+def log_to_stderr(verbose: bool) -> None:
     """Lines for the journal: its own priorities there, plain text elsewhere."""
     journal = "JOURNAL_STREAM" in os.environ
     handler = logging.StreamHandler(sys.stderr)

@@ -27,6 +27,7 @@ COMMANDS = {
     "requeue": ("requeue", "Have a running job save its work, then requeue it."),
     "pause": ("pause", "Have a running job free its GPUs, and keep its place."),
     "resume": ("resume", "End a pause."),
+    "node": ("node", "The agent of a node: checkpoints jobs from outside, by driver and CRIU."),
     "simulate": ("simulate", "What other policies would do with a trace."),
     "replay": ("replay", "What other policies would have done with this site's history."),
 }

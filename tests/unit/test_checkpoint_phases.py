@@ -124,7 +124,18 @@ def told(plan, *stages, why=""):
     ]
 
 
-START = begin("a", 0, deadline=DEADLINE, hold_until=HOLD, now=0)
+LOOK = begin("a", 0, deadline=DEADLINE, hold_until=HOLD, now=0)
+START = replace(LOOK, want=Want.LOCK)
+
+
+def test_all_look_before_any_is_locked_and_what_one_sees_ends_it_at_once():
+    fine = told(LOOK, Stage.RUNNING, Stage.RUNNING)
+    assert decide(LOOK, [fine[0], None], now=1, is_taken_back=False) == LOOK
+    assert decide(LOOK, fine, now=1, is_taken_back=False).want is Want.LOCK
+    back = decide(LOOK, told(LOOK, Stage.RUNNING, why="NCCL"), now=1, is_taken_back=False)
+    assert (back.want, back.retry, back.why) == (Want.BACK, False, "node 0: NCCL")
+    silent = decide(LOOK, [fine[0], None], now=10, is_taken_back=False)
+    assert (silent.want, silent.why) == (Want.BACK, "not heard of in time: node 1")
 
 
 def test_all_are_locked_before_any_is_checkpointed_and_all_are_before_it_counts():

@@ -1,0 +1,220 @@
+"""What an agent does to the processes of one job on its node: the driver's calls.
+
+It touches no process but those that Slurm says are the job's, that belong to its user and that are
+still the ones that were named. Before the first is touched a mark is made in a folder of root's on
+the node: what a killed agent had begun, the next one finds by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from slurm_ltgf.checkpoint import phases
+from slurm_ltgf.checkpoint.board import Board, replace_owned
+from slurm_ltgf.checkpoint.driver import Call, Device, DriverError, call, start, states
+from slurm_ltgf.checkpoint.node_files import Job
+from slurm_ltgf.checkpoint.phases import Op, Plan, Stage, Told, Want
+from slurm_ltgf.checkpoint.protocol import Mode
+
+_FORTH = (Op.LOCK, Op.CHECKPOINT)
+#: A step back that the driver refused is tried again after so long.
+AGAIN_S = 2.0
+
+
+class Images(Protocol):
+    """What writes processes to disk."""
+
+    def start(self, job: Job, pids: Sequence[int], *, key: str, leave_running: bool) -> Call:
+        """Begin; in the end the call tells the checkpoint's name and its bytes."""
+
+    def is_busy(self, job_id: int) -> bool:
+        """Whether processes of this job are being written, by whomever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What an agent works with.
+
+    pids: processes of a job on this node, from Slurm. look: why processes cannot be checkpointed,
+    "" for nothing, and their GPU memory in bytes. marks: a folder of root's. images: None: this
+    node cannot write any.
+    """
+
+    board: Board
+    device: Device
+    pids: Callable[[int], Iterable[int]]
+    look: Callable[[Sequence[int]], tuple[str, int]]
+    marks: Path
+    tell: Callable[[str], None]
+    images: Images | None = None
+
+
+@dataclass(slots=True)
+class Hands:
+    """The processes of one job on this node. told: what this node says of the plan it acts on."""
+
+    job: Job
+    tools: Tools
+    told: Told | None = None
+    bytes: int = 0
+    _why: str = ""
+    _looked: Call | None = None
+    _calls: dict[int, tuple[Op, Call]] = field(default_factory=dict)
+    _known: dict[int, str] = field(default_factory=dict)
+    _again_at: float = 0.0
+
+    def act(self, plan: Plan | None, now: int) -> None:
+        """Do what the plan wants and nobody is at yet; without a plan, bring all back."""
+        want = phases.in_effect(plan, now=now)
+        if plan is not None and (self.told is None or not self.told.speaks_of(plan)):
+            self._why, self._looked = "", None
+        self._collect()
+        idle = [pid for pid in self.pids() if pid not in self._calls]
+        if want in (Want.BACK, Want.OVER):
+            self._wake(idle)
+        try:
+            found = states(self.tools.device, idle)
+        except DriverError as exc:
+            self.tools.tell(f"job {self.job.job_id}: {exc}")
+            return
+        for pid, stage in found.items():
+            self._do(want, pid, stage, plan, now)
+        stage = self._stage(want, found.values())
+        if want is Want.LOOK and not self._look(list(found)):
+            stage = Stage.MIXED
+        if plan is not None:
+            self.told = Told(self.job.rank, plan.key, plan.attempt, want, stage, self._why)
+        if want in (Want.BACK, Want.OVER) and stage in (Stage.RUNNING, Stage.GONE):
+            self._unmark()
+
+    def _stage(self, want: Want, found: Iterable[Stage]) -> Stage:
+        if self._calls:
+            return Stage.MIXED
+        stages = list(found)
+        if not stages and self.job.mode is Mode.CRIU:  # a program without a GPU
+            return phases.GOALS.get(want, Stage.RUNNING)
+        return phases.together(stages)
+
+    def _do(self, want: Want, pid: int, stage: Stage, plan: Plan | None, now: int) -> None:
+        op = phases.duty(want, stage)
+        if op is None or (self._why and op in _FORTH):
+            return
+        if op not in _FORTH and time.monotonic() < self._again_at:
+            return
+        if op is Op.LOCK:
+            self._make_mark()
+        left = plan.until - now if plan is not None else phases.LOCK_S
+        self._calls[pid] = op, start(self.tools.device, op, pid, timeout_s=max(left - 1, 1))
+
+    def _collect(self) -> None:
+        """What the driver is through with."""
+        for pid, (op, done) in list(self._calls.items()):
+            if not done.is_done():
+                continue
+            del self._calls[pid]
+            if done.error and op in _FORTH:
+                self._why = self._why or done.error
+            elif done.error:
+                self._again_at = time.monotonic() + AGAIN_S
+                self.tools.tell(f"job {self.job.job_id}: {done.error}; trying again")
+
+    def _look(self, pids: list[int]) -> bool:
+        """See whether anything stands against it; False: that is not known yet."""
+        if self._looked is None:
+
+            def work() -> str:
+                return json.dumps(self.tools.look(pids))
+
+            self._looked = call(work)
+        if not self._looked.is_done():
+            return False
+        if self._looked.error:
+            self._why = self._looked.error
+            return True
+        why, self.bytes = json.loads((self._looked.answer or "=")[1:])
+        self._why = "" if self.job.mode is Mode.CRIU and not pids else why
+        return True
+
+    def pids(self) -> list[int]:
+        """The job's processes now: those that Slurm names, that are its user's and still there."""
+        for pid in self.tools.pids(self.job.job_id):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}").stat().st_uid == self.job.uid:
+                    self._known.setdefault(pid, _began(pid))
+        for pid, began in list(self._known.items()):
+            if not began or _began(pid) != began:
+                del self._known[pid]
+        return sorted(self._known)
+
+    def has_gpu(self) -> bool:
+        """Whether any of them has GPU memory.
+
+        Raises:
+            DriverError: the driver does not answer.
+        """
+        return bool(states(self.tools.device, self.pids()))
+
+    def _wake(self, pids: Iterable[int]) -> None:
+        """Those that CRIU left stopped run again."""
+        if self.job.mode is not Mode.CRIU or not self.is_marked:
+            return
+        for pid in pids:
+            if _stat(pid)[:1] == ["T"]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    # --- the mark ---------------------------------------------------------------------------------
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether its processes were touched, and not all are known to run again."""
+        return self._mark.exists()
+
+    @property
+    def _mark(self) -> Path:
+        return self.tools.marks / str(self.job.job_id)
+
+    def _make_mark(self) -> None:
+        if not self.is_marked:
+            keys = {**asdict(self.job), "dir": str(self.job.dir)}
+            replace_owned(self._mark, json.dumps(keys).encode(), mode=0o600)
+
+    def forget(self) -> None:
+        """Its processes are gone."""
+        self._mark.unlink(missing_ok=True)
+
+    def _unmark(self) -> None:
+        images = self.tools.images
+        if images is None or not images.is_busy(self.job.job_id):
+            self._mark.unlink(missing_ok=True)
+
+
+def marked(marks: Path) -> list[Job]:
+    """Jobs whose processes an agent of this node had touched."""
+    found = []
+    for path in marks.iterdir():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            keys = json.loads(path.read_bytes())
+            found.append(Job(**{**keys, "mode": Mode(keys["mode"]), "dir": Path(keys["dir"])}))
+    return found
+
+
+def _began(pid: int) -> str:
+    """When a process began, in the kernel's clock: with its number it names one process alone."""
+    return (_stat(pid) or [""] * 20)[19]
+
+
+def _stat(pid: int) -> list[str]:
+    """Its /proc/PID/stat from the state on; [] if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,281 @@
+"""The agents of a job's nodes: real processes, and a driver that is late or fails."""
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_ltgf.checkpoint.board import Board
+from slurm_ltgf.checkpoint.driver import DriverError
+from slurm_ltgf.checkpoint.node import Agent, Processes
+from slurm_ltgf.checkpoint.node_hands import Tools
+from slurm_ltgf.checkpoint.phases import Op, Stage
+from slurm_ltgf.checkpoint.protocol import Action, Ask, Mode, Phase, Record, withdrawn
+
+AFTER = {
+    Op.LOCK: ("running", "locked"),
+    Op.CHECKPOINT: ("locked", "checkpointed"),
+    Op.RESTORE: ("checkpointed", "locked"),
+    Op.UNLOCK: ("locked", "running"),
+}
+PROGRAM = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+print(1, flush=True)
+sys.stdin.read()
+"""
+JOB = 4711
+
+
+class FakeDriver:
+    """Keeps in files where each process is; `PID.op` says how an act goes: `fail` or seconds."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def state(self, pid):
+        path = self.folder / str(pid)
+        return Stage(path.read_text()) if path.exists() else None
+
+    def act(self, op, pid, timeout_s):
+        how = self.folder / f"{pid}.{op}"
+        word = how.read_text() if how.exists() else "0"
+        if word == "fail":
+            raise DriverError(f"{op} of process {pid}: not supported")
+        if op is Op.LOCK and float(word) > timeout_s:
+            time.sleep(timeout_s)
+            raise DriverError(f"{op} of process {pid}: not ready")
+        time.sleep(float(word))
+        before, after = AFTER[op]
+        assert (self.folder / str(pid)).read_text() == before
+        fresh = self.folder / f".{pid}"
+        fresh.write_text(after)
+        fresh.rename(self.folder / str(pid))
+
+
+class Site:
+    """A job of two nodes with two processes each."""
+
+    def __init__(self, tmp_path, mode=Mode.DRIVER):
+        self.folder, self.gpu = tmp_path, tmp_path / "gpu"
+        self.board = Board(tmp_path / "records")
+        self.dir = tmp_path / "ckpt"
+        for path in (self.gpu, self.board.folder):
+            path.mkdir()
+        library = tmp_path / "libcuda.so.1"
+        library.write_bytes(b"x" * mmap.PAGESIZE)
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(library)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )
+            for _ in range(4)
+        ]  # fmt: skip
+        for one in self.processes:
+            one.stdout.readline()
+            (self.gpu / str(one.pid)).write_text("running")
+        self.uid = os.geteuid()
+        self.board.enter(Record(JOB, self.uid, 0, mode, self.dir))
+        self.why = ""
+        self.said = []
+        self.agents = [self.agent(0), self.agent(1)]
+
+    def agent(self, node):
+        marks = self.folder / f"marks{node}"
+        marks.mkdir(exist_ok=True)
+        pids = frozenset(one.pid for one in self.processes[2 * node : 2 * node + 2])
+        processes = Processes(lambda: {JOB: pids}, self.said.append)
+        tools = Tools(
+            self.board, FakeDriver(self.gpu), processes.of, lambda pids: (self.why, 1 << 30),
+            marks, self.said.append,
+        )  # fmt: skip
+        return Agent(tools, processes, lambda job_id: (self.uid, 0, node, 2))
+
+    def how(self, number, op, word):
+        (self.gpu / f"{self.processes[number].pid}.{op}").write_text(word)
+
+    @property
+    def stages(self):
+        return [(self.gpu / str(one.pid)).read_text() for one in self.processes]
+
+    def ask(self, action=Action.PAUSE, within_s=20, hold_s=60):
+        now = int(time.time())
+        ask = Ask("a1", JOB, 0, action, now + within_s, now + within_s + hold_s, now)
+        self.board.ask(ask)
+        return ask
+
+    def answer(self):
+        return self.board.answer(JOB, self.uid)
+
+    def until(self, phase, within_s=20, agents=None):
+        end = time.monotonic() + within_s
+        while (answer := self.answer()) is None or answer.phase is not phase:
+            assert time.monotonic() < end, (answer, self.stages, self.said)
+            self.run(agents)
+        return answer
+
+    def run(self, agents=None):
+        for one in self.agents if agents is None else agents:
+            one.tick(int(time.time()))
+        time.sleep(0.02)
+
+    def until_running(self, within_s=20, agents=None):
+        end = time.monotonic() + within_s
+        while self.stages != ["running"] * 4:
+            assert time.monotonic() < end, (self.stages, self.said)
+            self.run(agents)
+
+
+@pytest.fixture
+def site(tmp_path):
+    made = Site(tmp_path)
+    yield made
+    for one in made.processes:
+        one.kill()
+        one.wait()
+        one.stdin.close()
+        one.stdout.close()
+
+
+def test_a_pause_holds_all_and_a_resume_brings_all_back(site):
+    assert site.until(Phase.READY).ask == ""
+    ask = site.ask()
+    answer = site.until(Phase.SAVED)
+    assert (answer.ask, answer.ranks, answer.bytes) == ("a1", 2, 1 << 30)
+    assert site.stages == ["checkpointed"] * 4
+    site.board.ask(withdrawn(ask, Action.RESUME, int(time.time())))
+    assert site.until(Phase.GOING).ask == "a1"
+    assert site.stages == ["running"] * 4
+    for _ in range(5):
+        site.run()
+    assert not any((site.folder / f"marks{node}" / str(JOB)).exists() for node in (0, 1))
+    assert (site.dir.stat().st_mode & 0o777) == 0o700
+
+
+def test_one_process_that_fails_has_all_go_on_and_the_reason_is_told(site):
+    site.until(Phase.READY)
+    site.how(3, Op.CHECKPOINT, "fail")
+    site.ask()
+    answer = site.until(Phase.FAILED)
+    assert "node 1: checkpoint of process" in answer.why
+    assert site.stages == ["running"] * 4
+
+
+def test_a_lock_that_is_late_once_is_tried_again(site, monkeypatch):
+    monkeypatch.setattr("slurm_ltgf.checkpoint.phases.LOCK_S", 3)
+    site.until(Phase.READY)
+    site.how(2, Op.LOCK, "99")
+    site.ask(within_s=60)
+    end = time.monotonic() + 20
+    while "locked" not in site.stages:
+        site.run()
+    while site.stages != ["running"] * 4:  # all have run on in between
+        assert time.monotonic() < end
+        site.run()
+    site.how(2, Op.LOCK, "0")
+    assert site.until(Phase.SAVED, within_s=30).ask == "a1"
+
+
+def test_what_is_known_to_be_impossible_is_said_before_anything_is_touched(site):
+    site.until(Phase.READY)
+    site.why = "process 1 is a client of MPS"
+    site.ask()
+    answer = site.until(Phase.FAILED)
+    assert "MPS" in answer.why
+    assert site.stages == ["running"] * 4
+    assert not list(site.gpu.glob(".*"))
+
+
+@pytest.mark.parametrize("action", [Action.CHECKPOINT, Action.REQUEUE])
+def test_the_driver_alone_writes_no_image(site, action):
+    site.until(Phase.READY)
+    site.ask(action)
+    assert "--ckpt=criu" in site.until(Phase.FAILED).why
+
+
+def test_an_agent_that_never_comes_up_keeps_nobody_waiting(site):
+    site.until(Phase.READY)
+    site.ask(within_s=3)
+    answer = site.until(Phase.FAILED, agents=site.agents[:1])
+    assert "not heard of in time: node 1" in answer.why
+    assert site.stages == ["running"] * 4
+
+
+@pytest.mark.parametrize("stages", [["locked"], ["checkpointed"], ["locked", "checkpointed"]])
+def test_an_agent_that_was_killed_is_followed_by_one_that_ends_the_pause(site, stages):
+    """Both agents are dropped as soon as a process is there, the ask is gone when new ones come."""
+    site.until(Phase.READY)
+    site.how(1, Op.CHECKPOINT, "0.5")
+    site.ask()
+    while not set(stages) <= set(site.stages):
+        site.run()
+    site.board.clear(JOB)
+    time.sleep(0.6)  # what was begun in the driver goes on
+    site.agents = [site.agent(0), site.agent(1)]
+    site.until_running()
+    assert site.until(site.answer().phase).phase in (Phase.FAILED, Phase.GOING, Phase.WORKING)
+
+
+def test_an_agent_that_was_killed_is_followed_by_one_that_keeps_the_pause(site):
+    site.until(Phase.READY)
+    ask = site.ask()
+    site.until(Phase.SAVED)
+    site.agents = [site.agent(0), site.agent(1)]
+    for _ in range(10):
+        site.run()
+    assert site.stages == ["checkpointed"] * 4
+    site.board.ask(withdrawn(ask, Action.RESUME, int(time.time())))
+    site.until(Phase.GOING)
+    assert site.stages == ["running"] * 4
+
+
+def test_a_pause_ends_by_itself(site):
+    site.until(Phase.READY)
+    site.ask(within_s=4, hold_s=1)
+    site.until(Phase.SAVED)
+    site.until(Phase.GOING)
+    assert site.stages == ["running"] * 4
+
+
+def test_a_job_whose_folder_is_gone_is_brought_back(site, monkeypatch):
+    monkeypatch.setattr("slurm_ltgf.checkpoint.node_job.LOST_S", 0.5)
+    site.until(Phase.READY)
+    site.ask()
+    site.until(Phase.SAVED)
+    for path in site.dir.iterdir():
+        path.unlink()
+    site.dir.rmdir()
+    site.dir.write_text("no folder")
+    site.until_running()
+
+
+def test_a_process_of_another_user_is_never_touched(site):
+    if os.geteuid():
+        pytest.skip("needs root")
+    site.until(Phase.READY)
+    stranger = subprocess.Popen(["sleep", "60"], user=65534)
+    try:
+        for agent in site.agents:
+            (one,) = agent._jobs.values()
+            known = agent.tools.pids(JOB)
+            object.__setattr__(agent.tools, "pids", lambda job, k=known: {*k, stranger.pid})
+            assert stranger.pid not in one.hands.pids()
+    finally:
+        stranger.send_signal(signal.SIGKILL)
+        stranger.wait()
+
+
+def test_a_plan_of_an_earlier_run_or_a_broken_one_is_none(site):
+    site.until(Phase.READY)
+    site.dir.mkdir(exist_ok=True)
+    (site.dir / "ltgf-nodes").write_text("format=1\nkey=x\nrestart=7\nwant=hold\n")
+    (site.dir / "ltgf-node-1").symlink_to("/etc/passwd")
+    site.ask()
+    site.until(Phase.SAVED)
+    assert Path("/etc/passwd").read_text().startswith("root")
