@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -85,10 +87,11 @@ class Leases:
             return
         try:
             self._look(seen)
+            self._say("leases", "")
         except SlurmUnavailable:
             raise
         except LtgfError as exc:  # the order of the queue does not depend on leases
-            self._say("problem", f"leases: {exc}")
+            self._say("leases", f"leases: {exc}")
         self.go_on()
 
     def _look(self, seen: View) -> None:
@@ -102,9 +105,10 @@ class Leases:
         judged = judge(seen, self._app.config, self._ledger, self._moves, lease_edges())
         self._tell(judged)
         if self.mode == "on" and not judged.stopped:
-            for name, problem in begin(judged, self._moves, self._ledger, now=seen.now):
-                if problem:
-                    self._say(f"begin {name}", f"lease of job {name}: {problem}")
+            begun = begin(judged, self._moves, self._ledger, now=seen.now)
+            self._say_each(
+                "begin", {job: f"lease of job {job}: {why}" for job, why in begun if why}
+            )
 
     def go_on(self) -> None:
         """The next act of each move that is under way."""
@@ -113,30 +117,44 @@ class Leases:
         try:
             done = self._moves.go_on_all(now=int(time.time()))
         except LtgfError as exc:
-            self._say("problem", f"moves: {exc}")
+            self._say("moves", f"moves: {exc}")
             return
-        for move, problem in done:
-            self._say(f"move {move.job_id}", problem or f"job {move.requeue_id}: {move.why}")
+        self._say("moves", "")
+        self._say_each(
+            "move",
+            {
+                move.requeue_id: problem or f"job {move.requeue_id}: {move.why}"
+                for move, problem in done
+            },
+        )
 
     def _tell(self, judged: LeaseView) -> None:
         """Each change of a verdict once."""
         from slurm_ltgf.core.lease import Action
 
-        self._say("stopped", judged.stopped)
+        self._say("stopped", judged.stopped, same=re.sub(r"\d+ s\b", "", judged.stopped))
+        self._say("notes", "; ".join(judged.notes))
+        verb = "yields" if self.mode == "on" else "would yield"
+        said = {}
         for row in judged.rows:
-            name, verdict = row.job.shown_id or str(row.job.job_id), row.verdict
-            if verdict is not None and verdict.action is Action.YIELD:
-                verb = "yields" if self.mode == "on" else "would yield"
-                self._say(
-                    f"lease {name}", f"lease of job {name} ({row.tenant}) {verb}: {verdict.reason}"
-                )
-            else:
-                self._said.pop(f"lease {name}", None)
+            if row.verdict is not None and row.verdict.action is Action.YIELD:
+                who = f"lease of job {row.name} ({row.tenant})"
+                said[row.name] = f"{who} {verb}: {row.verdict.reason}"
+        self._say_each("lease", said)
 
-    def _say(self, key: str, line: str) -> None:
-        if line and self._said.get(key) != line:
+    def _say_each(self, kind: str, lines: Mapping[str, str]) -> None:
+        """Lines by job, each change once; what is not said any more is news when it comes back."""
+        told = {f"{kind} {job}": line for job, line in lines.items()}
+        for key in [key for key in self._said if key.startswith(f"{kind} ") and key not in told]:
+            del self._said[key]
+        for key, said in told.items():
+            self._say(key, said)
+
+    def _say(self, key: str, line: str, *, same: str = "") -> None:
+        """Log a line unless it was the last of its key; same: what it is compared by."""
+        if line and self._said.get(key) != (same or line):
             log.info("%s", line)
-        self._said[key] = line
+        self._said[key] = same or line
 
 
 class _Site:
