@@ -67,8 +67,9 @@ class Agent:
     _looked_at: float | None = None
 
     def __post_init__(self) -> None:
-        for job in marked(self.tools.marks):
-            self._jobs[job.job_id] = Attendance(job, self.tools)
+        for job, needs in marked(self.tools.marks):
+            self._jobs[job.job_id] = one = Attendance(job, self.tools)
+            one.hands.needs = needs
 
     def serve(self, stop: threading.Event, alive: Callable[[], None]) -> None:
         """Until told to stop. Who stands still then does so until an agent runs again."""

@@ -19,7 +19,16 @@ from typing import Protocol
 
 from slurm_ltgf.checkpoint import phases
 from slurm_ltgf.checkpoint.board import Board, replace_owned
-from slurm_ltgf.checkpoint.driver import Call, Device, DriverError, call, start, states
+from slurm_ltgf.checkpoint.driver import (
+    STATES_S,
+    Call,
+    Device,
+    DriverError,
+    call,
+    result,
+    start,
+    states,
+)
 from slurm_ltgf.checkpoint.node_files import Job
 from slurm_ltgf.checkpoint.phases import Op, Plan, Stage, Told, Want
 from slurm_ltgf.checkpoint.protocol import Mode
@@ -39,19 +48,51 @@ class Images(Protocol):
         """Whether processes of this job are being written, by whomever."""
 
 
+@dataclass(slots=True)
+class Room:
+    """Who may take GPU memory again. A restore that finds too little of it loses the process.
+
+    free: bytes of each GPU. None of a GPU: not known, and then not waited for.
+    """
+
+    free: Callable[[], dict[str, int]]
+    _taken: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def take(self, job_id: int, needs: dict[str, int]) -> bool:
+        """Whether there is room for this job beside the others that go on now.
+
+        Raises:
+            DriverError: NVML does not answer.
+        """
+        if job_id in self._taken:
+            return True
+        free = json.loads(result(call(lambda: json.dumps(self.free())), STATES_S, "free memory"))
+        others = list(self._taken.values())
+        for gpu, size in needs.items():
+            if gpu in free and size + sum(one.get(gpu, 0) for one in others) > free[gpu]:
+                return False
+        self._taken[job_id] = needs
+        return True
+
+    def leave(self, job_id: int) -> None:
+        """It has what it needs."""
+        self._taken.pop(job_id, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What an agent works with.
 
     pids: processes of a job on this node, from Slurm. look: why processes cannot be checkpointed,
-    "" for nothing, and their GPU memory in bytes. marks: a folder of root's. images: None: this
-    node cannot write any.
+    "" for nothing, and their bytes of each GPU. marks: a folder of root's. images: None: this node
+    cannot write any.
     """
 
     board: Board
     device: Device
     pids: Callable[[int], Iterable[int]]
-    look: Callable[[Sequence[int]], tuple[str, int]]
+    look: Callable[[Sequence[int]], tuple[str, dict[str, int]]]
+    room: Room
     marks: Path
     tell: Callable[[str], None]
     images: Images | None = None
@@ -59,12 +100,15 @@ class Tools:
 
 @dataclass(slots=True)
 class Hands:
-    """The processes of one job on this node. told: what this node says of the plan it acts on."""
+    """The processes of one job on this node. told: what this node says of the plan it acts on.
+
+    needs: their bytes of each GPU, before they were checkpointed.
+    """
 
     job: Job
     tools: Tools
+    needs: dict[str, int] = field(default_factory=dict)
     told: Told | None = None
-    bytes: int = 0
     _why: str = ""
     _looked: Call | None = None
     _calls: dict[int, tuple[Op, Call]] = field(default_factory=dict)
@@ -82,11 +126,11 @@ class Hands:
             self._wake(idle)
         try:
             found = states(self.tools.device, idle)
+            for pid, stage in found.items():
+                self._do(want, pid, stage, plan, now)
         except DriverError as exc:
             self.tools.tell(f"job {self.job.job_id}: {exc}")
             return
-        for pid, stage in found.items():
-            self._do(want, pid, stage, plan, now)
         stage = self._stage(want, found.values())
         if want is Want.LOOK and not self._look(list(found)):
             stage = Stage.MIXED
@@ -108,6 +152,10 @@ class Hands:
         if op is None or (self._why and op in _FORTH):
             return
         if op not in _FORTH and time.monotonic() < self._again_at:
+            return
+        if op is Op.RESTORE and not self.tools.room.take(self.job.job_id, self.needs):
+            self._again_at = time.monotonic() + AGAIN_S
+            self.tools.tell(f"job {self.job.job_id}: waits until its GPUs' memory is free again")
             return
         if op is Op.LOCK:
             self._make_mark()
@@ -139,7 +187,7 @@ class Hands:
         if self._looked.error:
             self._why = self._looked.error
             return True
-        why, self.bytes = json.loads((self._looked.answer or "=")[1:])
+        why, self.needs = json.loads((self._looked.answer or "=")[1:])
         self._why = "" if self.job.mode is Mode.CRIU and not pids else why
         return True
 
@@ -184,26 +232,31 @@ class Hands:
 
     def _make_mark(self) -> None:
         if not self.is_marked:
-            keys = {**asdict(self.job), "dir": str(self.job.dir)}
-            replace_owned(self._mark, json.dumps(keys).encode(), mode=0o600)
+            job = {**asdict(self.job), "dir": str(self.job.dir)}
+            mark = json.dumps({"job": job, "needs": self.needs})
+            replace_owned(self._mark, mark.encode(), mode=0o600)
 
     def forget(self) -> None:
         """Its processes are gone."""
+        self.tools.room.leave(self.job.job_id)
         self._mark.unlink(missing_ok=True)
 
     def _unmark(self) -> None:
+        self.tools.room.leave(self.job.job_id)
         images = self.tools.images
         if images is None or not images.is_busy(self.job.job_id):
             self._mark.unlink(missing_ok=True)
 
 
-def marked(marks: Path) -> list[Job]:
-    """Jobs whose processes an agent of this node had touched."""
+def marked(marks: Path) -> list[tuple[Job, dict[str, int]]]:
+    """Jobs whose processes an agent of this node had touched, with what they need."""
     found = []
     for path in marks.iterdir():
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            keys = json.loads(path.read_bytes())
-            found.append(Job(**{**keys, "mode": Mode(keys["mode"]), "dir": Path(keys["dir"])}))
+            mark = json.loads(path.read_bytes())
+            keys = mark["job"]
+            job = Job(**{**keys, "mode": Mode(keys["mode"]), "dir": Path(keys["dir"])})
+            found.append((job, dict(mark["needs"])))
     return found
 
 

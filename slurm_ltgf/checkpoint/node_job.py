@@ -38,6 +38,7 @@ class Attendance:
     _action: Action = Action.PAUSE
     _image: Call | None = None
     _is_saved: bool = False
+    _bytes: int = 0
     _over: set[str] = field(default_factory=set)
     _began: float = 0.0
     _seen_at: float = field(default_factory=time.monotonic)
@@ -158,7 +159,7 @@ class Attendance:
         """All are checkpointed: that is a pause; for the rest an image is written, too."""
         images = self.tools.images
         if self._action is Action.PAUSE or images is None:
-            self._is_saved = True
+            self._bytes, self._is_saved = sum(self.hands.needs.values()), True
             self._answer(Phase.SAVED, plan.key)
         elif self._image is None:
             self._image = images.start(
@@ -172,7 +173,7 @@ class Attendance:
             self._plan = phases.give_up(plan, self._image.error)
         else:
             name, size = (self._image.answer or "=")[1:].split()
-            self.hands.bytes, self._is_saved = int(size), True
+            self._bytes, self._is_saved = int(size), True
             self._answer(Phase.SAVED, plan.key, name=name)
             if self._action is Action.CHECKPOINT:
                 self._plan = phases.give_up(plan, "")
@@ -209,7 +210,7 @@ class Attendance:
         seconds = round(time.monotonic() - self._began, 3) if is_saved and self._began else None
         answer = Answer(
             self.job.job_id, self.job.restart, phase, ask=ask, ranks=self.job.ranks, name=name,
-            bytes=(self.hands.bytes or None) if is_saved else None, seconds=seconds,
+            bytes=(self._bytes or None) if is_saved else None, seconds=seconds,
             time=int(time.time()), why=why,
         )  # fmt: skip
         try:

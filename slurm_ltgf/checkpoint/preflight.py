@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -22,6 +23,8 @@ LEAST_DRIVER = (570,)
 #: Of a process that is checkpointed, beside its GPU memory.
 SPARE_BYTES = 1 << 30
 _VARIABLE = re.compile(r"(NCCL|CUDA)_\w+|WORLD_SIZE|SLURM_STEP_NUM_TASKS|OMPI_COMM_WORLD_SIZE")
+#: The driver's own mappings lie below this address.
+_OWN_BELOW = 1 << 40
 _APP = "let the program save itself: --ckpt=app"
 GpuBytes = Callable[[Iterable[int]], Mapping[int, int]]
 
@@ -55,10 +58,23 @@ class Facts:
     processes: tuple[ProcessFacts, ...]
 
 
-def verdict(pids: Iterable[int]) -> tuple[str, int]:
-    """Why processes that have GPU memory cannot be checkpointed, "" if they can; their bytes."""
-    facts = look(pids, has_api=True, gpu_bytes=gpu_bytes_by_nvml)
-    return "; ".join(refusals(facts)), sum(one.gpu_bytes or 0 for one in facts.processes)
+def verdict(pids: Iterable[int]) -> tuple[str, dict[str, int]]:
+    """Why processes that have GPU memory cannot be checkpointed, "" if they can.
+
+    And how many bytes they have of each GPU, by its UUID: to be free when they are to go on.
+    """
+    pids = list(pids)
+    used = gpu_memory(pids)
+    facts = look(pids, has_api=True, gpu_bytes=lambda asked: _sums(used))
+    needs: dict[str, int] = {}
+    for by_gpu in used.values():
+        for gpu, size in by_gpu.items():
+            needs[gpu] = needs.get(gpu, 0) + size
+    return "; ".join(refusals(facts)), needs
+
+
+def _sums(used: Mapping[int, Mapping[str, int]]) -> dict[int, int]:
+    return {pid: sum(by_gpu.values()) for pid, by_gpu in used.items()}
 
 
 def refusals(facts: Facts) -> list[str]:
@@ -180,8 +196,15 @@ def facts_of(pid: int, gpu_bytes: int | None) -> ProcessFacts:
 
 
 def has_managed(maps: str) -> bool:
-    """Whether a process has mapped the device of managed memory."""
-    return any(line.endswith("/dev/nvidia-uvm") for line in maps.splitlines())
+    """Whether a process has managed memory: the device's mappings other than the driver's own.
+
+    The driver maps one for itself in every CUDA process, at a low address.
+
+    >>> has_managed("204a00000-204c00000 rw-s 204a00000 00:06 144    /dev/nvidia-uvm")
+    False
+    """
+    lines = [line for line in maps.splitlines() if line.endswith("/dev/nvidia-uvm")]
+    return any(int(line.partition("-")[0], 16) >= _OWN_BELOW for line in lines)
 
 
 def _has_mps(environment: Mapping[str, str]) -> bool:
@@ -190,11 +213,12 @@ def _has_mps(environment: Mapping[str, str]) -> bool:
 
 
 def _has_capability(pid: int) -> bool:
-    """Whether it has a MIG instance open."""
+    """Whether it has a MIG instance open; NVML opens 1 and 2 (MIG's config and monitor) always."""
     with contextlib.suppress(OSError):
         for entry in (PROC / str(pid) / "fd").iterdir():
             with contextlib.suppress(OSError):
-                if str(entry.readlink()).startswith("/dev/nvidia-caps/"):
+                found = re.fullmatch(r"/dev/nvidia-caps/nvidia-cap(\d+)", str(entry.readlink()))
+                if found is not None and int(found[1]) > 2:
                     return True
     return False
 
@@ -238,20 +262,36 @@ def _file(path: Path) -> str:
 
 
 def gpu_bytes_by_nvml(pids: Iterable[int]) -> dict[int, int]:
-    """GPU memory of processes as NVML has it; who is left out is not known to it."""
+    """GPU memory of processes; who is left out is not known to NVML."""
+    return _sums(gpu_memory(pids))
+
+
+def gpu_memory(pids: Iterable[int]) -> dict[int, dict[str, int]]:
+    """Of each process and GPU, by its UUID; who is left out is not known to NVML."""
+    wanted, found = set(pids), dict[int, dict[str, int]]()
+    for uuid, device, nvml in _devices():
+        for one in nvml.nvmlDeviceGetComputeRunningProcesses(device):
+            if one.pid in wanted and one.usedGpuMemory is not None:
+                found.setdefault(one.pid, {})[uuid] = int(one.usedGpuMemory)
+    return found
+
+
+def free_memory() -> dict[str, int]:
+    """Bytes of each GPU that nobody has, by its UUID; {}: NVML cannot tell."""
+    return {
+        uuid: int(nvml.nvmlDeviceGetMemoryInfo(device).free) for uuid, device, nvml in _devices()
+    }
+
+
+def _devices() -> Iterator[tuple[str, Any, Any]]:
+    """GPUs, as long as NVML tells of them: UUID, handle, NVML itself."""
     try:
         import pynvml
     except ImportError:
-        return {}
-    wanted, found = set(pids), dict[int, int]()
-    try:
+        return
+    with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
         for index in range(pynvml.nvmlDeviceGetCount()):
             device = pynvml.nvmlDeviceGetHandleByIndex(index)
-            for one in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
-                if one.pid in wanted and one.usedGpuMemory is not None:
-                    found[one.pid] = found.get(one.pid, 0) + int(one.usedGpuMemory)
+            yield pynvml.nvmlDeviceGetUUID(device), device, pynvml
         pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return {}
-    return found

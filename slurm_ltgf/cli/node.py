@@ -60,8 +60,8 @@ def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
     from slurm_ltgf.checkpoint.board import Board
     from slurm_ltgf.checkpoint.driver import Cuda
     from slurm_ltgf.checkpoint.node import Agent, Processes
-    from slurm_ltgf.checkpoint.node_hands import Tools
-    from slurm_ltgf.checkpoint.preflight import verdict
+    from slurm_ltgf.checkpoint.node_hands import Room, Tools
+    from slurm_ltgf.checkpoint.preflight import free_memory, verdict
     from slurm_ltgf.errors import ConfigError
     from slurm_ltgf.slurm import node_jobs
 
@@ -75,6 +75,7 @@ def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
         device=Cuda(),
         pids=processes.of,
         look=verdict,
+        room=Room(free_memory),
         marks=own_folder(state),
         tell=say,
     )

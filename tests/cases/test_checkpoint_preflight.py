@@ -117,5 +117,10 @@ def test_facts_of_a_real_process(tmp_path):
 
 
 def test_managed_memory_is_seen_in_the_maps():
-    plain = "7f0000000000-7f0000200000 rw-s 00000000 00:06 551 /dev/nvidia0\n"
+    plain = (
+        "200600000-200800000 rw-s 00000000 00:06 143                              /dev/nvidia0\n"
+        "204a00000-204c00000 rw-s 204a00000 00:06 144                             /dev/nvidia-uvm\n"
+    )
+    more = "7fcbe6000000-7fcbea000000 rw-s 7fcbe6000000 00:06 144           /dev/nvidia-uvm\n"
     assert not has_managed(plain)
+    assert has_managed(plain + more)

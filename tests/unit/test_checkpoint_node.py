@@ -13,7 +13,7 @@ import pytest
 from slurm_ltgf.checkpoint.board import Board
 from slurm_ltgf.checkpoint.driver import DriverError
 from slurm_ltgf.checkpoint.node import Agent, Processes
-from slurm_ltgf.checkpoint.node_hands import Tools
+from slurm_ltgf.checkpoint.node_hands import Room, Tools
 from slurm_ltgf.checkpoint.phases import Op, Stage
 from slurm_ltgf.checkpoint.protocol import Action, Ask, Mode, Phase, Record, withdrawn
 
@@ -82,7 +82,7 @@ class Site:
             (self.gpu / str(one.pid)).write_text("running")
         self.uid = os.geteuid()
         self.board.enter(Record(JOB, self.uid, 0, mode, self.dir))
-        self.why = ""
+        self.why, self.free = "", 2 << 30
         self.said = []
         self.agents = [self.agent(0), self.agent(1)]
 
@@ -92,8 +92,9 @@ class Site:
         pids = frozenset(one.pid for one in self.processes[2 * node : 2 * node + 2])
         processes = Processes(lambda: {JOB: pids}, self.said.append)
         tools = Tools(
-            self.board, FakeDriver(self.gpu), processes.of, lambda pids: (self.why, 1 << 30),
-            marks, self.said.append,
+            self.board, FakeDriver(self.gpu), processes.of,
+            lambda pids: (self.why, {"GPU-1": 1 << 30}),
+            Room(lambda: {"GPU-1": self.free}), marks, self.said.append,
         )  # fmt: skip
         return Agent(tools, processes, lambda job_id: (self.uid, 0, node, 2))
 
@@ -233,6 +234,35 @@ def test_an_agent_that_was_killed_is_followed_by_one_that_keeps_the_pause(site):
     site.board.ask(withdrawn(ask, Action.RESUME, int(time.time())))
     site.until(Phase.GOING)
     assert site.stages == ["running"] * 4
+
+
+def test_a_job_goes_on_only_when_its_memory_is_free_again(site):
+    """A restore that finds too little memory loses the process: seen on a real GPU."""
+    site.until(Phase.READY)
+    ask = site.ask()
+    site.until(Phase.SAVED)
+    site.free = (1 << 30) - 1
+    site.board.ask(withdrawn(ask, Action.RESUME, int(time.time())))
+    for _ in range(20):
+        site.run()
+    assert site.stages == ["checkpointed"] * 4
+    assert "waits until its GPUs' memory is free" in " ".join(site.said)
+    site.agents = [site.agent(0), site.agent(1)]  # what it needs outlives the agent
+    for _ in range(20):
+        site.run()
+    assert site.stages == ["checkpointed"] * 4
+    site.free = 1 << 30
+    site.until(Phase.GOING)
+    assert site.stages == ["running"] * 4
+
+
+def test_two_jobs_do_not_take_the_same_memory():
+    room = Room(lambda: {"GPU-1": 10, "GPU-2": 10})
+    assert room.take(1, {"GPU-1": 6})
+    assert not room.take(2, {"GPU-1": 6})
+    assert room.take(3, {"GPU-2": 6})
+    room.leave(1)
+    assert room.take(2, {"GPU-1": 6})
 
 
 def test_a_pause_ends_by_itself(site):
