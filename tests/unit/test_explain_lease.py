@@ -36,8 +36,8 @@ KEEP = Verdict(7, Action.KEEP, "it cannot checkpoint")
             YIELD,
             {"is_over": True, "moves": False},
             (
-                'Its lease ended at T; it would be asked to save and requeued, were lease.mode "on":'
-                " bio's job 9 comes before it."
+                "Its lease ended at T; it would be asked to save and requeued, were lease.mode "
+                '"on": bio\'s job 9 comes before it.'
             ),
         ),
         (
