@@ -61,6 +61,13 @@ class Cuda:
         from cuda.core import checkpoint
 
         self._process: Callable[[int], Any] = checkpoint.Process
+        self._gpus: dict[str, str] = {}
+
+    def remap(self, gpus: Mapping[str, str]) -> None:
+        """Which GPU takes whose place at a restore, by UUID; {}: they are the same ones."""
+        self._gpus = {
+            old.removeprefix("GPU-"): new.removeprefix("GPU-") for old, new in gpus.items()
+        }
 
     def state(self, pid: int) -> Stage | None:
         """Where a process is; None: it has no GPU memory, or is gone."""
@@ -78,7 +85,7 @@ class Cuda:
             elif op is Op.CHECKPOINT:
                 process.checkpoint()
             elif op is Op.RESTORE:
-                process.restore()
+                process.restore(self._gpus or None)
             else:
                 process.unlock()
         except Exception as exc:  # the driver's errors have no common class

@@ -112,6 +112,8 @@ class Agent:
                 del self._jobs[job_id]
                 continue
             with contextlib.suppress(DriverError):
+                if self.tools.revive is not None and one.job.mode is Mode.CRIU and one.job.restart:
+                    self.tools.revive(one.job)
                 one.say_ready()
 
     def _records(self, job_ids: set[int]) -> dict[int, Record]:

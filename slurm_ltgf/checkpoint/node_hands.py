@@ -85,7 +85,7 @@ class Tools:
 
     pids: processes of a job on this node, from Slurm. look: why processes cannot be checkpointed,
     "" for nothing, and their bytes of each GPU. marks: a folder of root's. images: None: this node
-    cannot write any.
+    cannot write any. revive: brings a job back from an image of that name, if it wants that.
     """
 
     board: Board
@@ -96,6 +96,7 @@ class Tools:
     marks: Path
     tell: Callable[[str], None]
     images: Images | None = None
+    revive: Callable[[Job], None] | None = None
 
 
 @dataclass(slots=True)

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from slurm_ltgf.checkpoint import revive
 from slurm_ltgf.checkpoint.answering import Answering, Save
 from slurm_ltgf.checkpoint.archive import LAST, MANIFEST, Archive
 from slurm_ltgf.checkpoint.lint import lint
 from slurm_ltgf.checkpoint.place import Place, here
-from slurm_ltgf.checkpoint.protocol import Action
+from slurm_ltgf.checkpoint.protocol import Action, Mode
 from slurm_ltgf.checkpoint.wrapper import run
 from slurm_ltgf.errors import LtgfError, UsageError
 
@@ -81,6 +82,8 @@ def _run(given: argparse.Namespace) -> int:
         place = replace(place, signal=given.ckpt_signal.partition("@")[0].removeprefix("SIG"))
     place.make()
     os.environ["LTGF_CKPT_DIR"] = str(place.folder)
+    if place.mode == Mode.CRIU:
+        return revive.run(program, place, _say)
     return run(program, place, given.ckpt_command or os.environ.get("LTGF_CKPT_COMMAND", ""))
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slurm_ltgf.checkpoint.node import Agent
+    from slurm_ltgf.checkpoint.node_files import Job
 
 
 @click.command("node")
@@ -57,8 +58,10 @@ def command(ctx: click.Context, /, *, name: str | None, state: Path, work: Path)
 
 
 def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
+    from slurm_ltgf.checkpoint import criu
     from slurm_ltgf.checkpoint.board import Board
     from slurm_ltgf.checkpoint.driver import Cuda
+    from slurm_ltgf.checkpoint.keeper import Keeper, wish
     from slurm_ltgf.checkpoint.node import Agent, Processes
     from slurm_ltgf.checkpoint.node_hands import Room, Tools
     from slurm_ltgf.checkpoint.preflight import free_memory, verdict
@@ -70,14 +73,26 @@ def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
         raise ConfigError("ltgf node: set checkpoint.records: the folder where jobs are asked")
     say = _once()
     processes = Processes(lambda: node_jobs.processes(node), say)
+    device, room = Cuda(), Room(free_memory)
+    images = criu.find(own_folder(work), lambda: sorted(free_memory()))
+
+    def revive(job: Job) -> None:
+        if images is not None and (image := wish(job)):
+            Keeper(
+                job, images, device, lambda: node_jobs.processes(node).get(job.job_id, ()),
+                remap=device.remap,
+            ).start(image)  # fmt: skip
+
     tools = Tools(
         board=Board(Path(records)),
-        device=Cuda(),
+        device=device,
         pids=processes.of,
         look=verdict,
-        room=Room(free_memory),
+        room=room,
         marks=own_folder(state),
         tell=say,
+        images=images,
+        revive=revive,
     )
     return Agent(tools, processes, lambda job_id: node_jobs.seat(job_id, node))
 
