@@ -82,8 +82,12 @@ class Leases:
         return self._app.config.lease.mode
 
     def look(self, seen: View) -> None:
-        """Judge all leases; with mode "on" begin the moves of those that yield."""
-        if self.mode == "off":
+        """Judge all leases; with mode "on" begin the moves of those that yield.
+
+        Where no job could be asked to save there is nothing to advise, and nothing to say.
+        """
+        can_ask = bool(self._app.config.checkpoint.records)
+        if self.mode == "off" or (self.mode == "advise" and not can_ask):
             return
         try:
             self._look(seen)

@@ -120,7 +120,7 @@ def watched(monkeypatch, caplog):
     """The daemon's leases in some mode, what they see, what they began, and what was logged."""
     caplog.set_level(logging.INFO, "ltgf")
 
-    def watch(mode):
+    def watch(mode, records="/records"):
         world = SimpleNamespace(view=LeaseView((YIELD, KEEP), allowed=1), begun=[], moves=Moves())
 
         def judge(*_):
@@ -135,13 +135,21 @@ def watched(monkeypatch, caplog):
         monkeypatch.setattr(leases, "judge", judge)
         monkeypatch.setattr(lease_begin, "begin", begin)
         monkeypatch.setattr("slurm_ltgf.cli.moves.moves_of", lambda app: world.moves)
-        app = SimpleNamespace(config=parsed(f'[lease]\nmode = "{mode}"', "test"))
+        app = SimpleNamespace(
+            config=parsed(f'[checkpoint]\nrecords = "{records}"\n[lease]\nmode = "{mode}"', "test")
+        )
         own = daemon.Leases(app, None)
         world.look = lambda: own.look(SimpleNamespace(now=NOW))
         world.said = lambda: [record.getMessage() for record in caplog.records]
         return world
 
     return watch
+
+
+def test_where_no_job_can_be_asked_there_is_nothing_to_advise(watched):
+    world = watched("advise", records="")
+    world.look()
+    assert world.said() == []
 
 
 def test_advise_says_each_change_once_and_begins_nothing(watched):
