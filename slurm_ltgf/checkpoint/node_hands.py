@@ -122,6 +122,11 @@ class Hands:
         if plan is not None and (self.told is None or not self.told.speaks_of(plan)):
             self._why, self._looked = "", None
         self._collect()
+        if want is Want.HOLD and self.job.mode is Mode.CRIU and plan is not None:
+            # a process that CRIU has stopped does not answer the driver
+            stage = phases.GOALS[want]
+            self.told = Told(self.job.rank, plan.key, plan.attempt, want, stage, self._why)
+            return
         idle = [pid for pid in self.pids() if pid not in self._calls]
         if want in (Want.BACK, Want.OVER):
             self._wake(idle)
