@@ -116,7 +116,7 @@ class Hands:
     _known: dict[int, str] = field(default_factory=dict)
     _again_at: float = 0.0
 
-    def act(self, plan: Plan | None, now: int) -> None:
+    def act(self, plan: Plan | None, now: int) -> None:  # noqa: C901 - one step, in order
         """Do what the plan wants and nobody is at yet; without a plan, bring all back."""
         want = phases.in_effect(plan, now=now)
         if plan is not None and (self.told is None or not self.told.speaks_of(plan)):
