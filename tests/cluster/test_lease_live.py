@@ -25,7 +25,7 @@ from train_in_step import expected
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.moves]
 
 STEP_MS, LEASE_S = 20, 8
 SETTINGS = f"""

@@ -26,7 +26,7 @@ from train_in_step import expected
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.moves]
 
 ALICE = 1001
 SETTINGS = """
