@@ -14,7 +14,6 @@ from slurm_ltgf.checkpoint.board import BoardError
 from slurm_ltgf.checkpoint.place import Place
 from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase, ProtocolError
 
-_ENDS = (Action.GO_ON, Action.RESUME)
 _OPEN = (Phase.READY, Phase.WORKING)
 
 
@@ -100,19 +99,12 @@ class Answering:
 
     def ask(self) -> Ask | None:
         """What this run of the job is asked now, be it answered or not."""
-        if not self._place.job_id:
-            return None
-        try:
-            ask = self._place.board.hear(self._place.job_id, os.geteuid())
-        except (BoardError, ProtocolError) as exc:
-            self._say(f"cannot hear asks: {exc}")
-            return None
-        return ask if ask is not None and ask.restart == self._place.restart else None
+        return self._place.hear(self._say)
 
     def open_ask(self) -> Ask | None:
         """What this run is asked and has not yet answered."""
         ask, answer = self.ask(), self.answer()
-        if ask is None or ask.action in _ENDS or time.time() >= ask.deadline:
+        if ask is None or ask.is_end or time.time() >= ask.deadline:
             return None
         is_open = answer is None or answer.ask != ask.id or answer.phase in _OPEN
         return ask if is_open else None
@@ -125,7 +117,7 @@ class Answering:
         if self._held is not None and self.is_over(self._held):
             self._reply(self._held, Phase.GOING)
             self._held = None
-        if ask is None or ask.action in _ENDS or ask.id in self._done:
+        if ask is None or ask.is_end or ask.id in self._done:
             return None
         self._done.add(ask.id)
         if time.time() >= ask.deadline:
@@ -136,7 +128,7 @@ class Answering:
     def is_over(self, ask: Ask) -> bool:
         """Whether an ask is taken back, ended, or its hold is over."""
         now = self.ask()
-        is_ended = now is None or now.id != ask.id or now.action in _ENDS
+        is_ended = now is None or now.id != ask.id or now.is_end
         return is_ended or time.time() >= ask.hold_until
 
     def hold(self, ask: Ask) -> None:

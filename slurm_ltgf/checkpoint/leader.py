@@ -21,7 +21,6 @@ VISIBLE_S = 1.0
 HEARTBEAT_S = 60.0
 #: How often the leader sees that its record and its answer are still on the board.
 LOOK_AFTER_S = 10.0
-_ENDS = (Action.GO_ON, Action.RESUME)
 
 
 class Leader:
@@ -89,8 +88,8 @@ class Leader:
         if rung:
             self._signals += 1
             return replace(empty, key=f"signal-{self._signals}", stop=True)
-        ask = self._ask()
-        if ask is not None and ask.id not in self._asked and ask.action not in _ENDS:
+        ask = self._place.hear(self._say)
+        if ask is not None and ask.id not in self._asked and not ask.is_end:
             return self._plan_for(ask, now)
         interval_s = self._place.interval_s
         if interval_s and time.monotonic() - self._saved_at >= interval_s:
@@ -261,17 +260,6 @@ class Leader:
         except (BoardError, ProtocolError) as exc:
             self._say(f"cannot be asked: {exc}")
 
-    def _ask(self) -> Ask | None:
-        """The ask that is meant for this run."""
-        if not self._place.job_id:
-            return None
-        try:
-            ask = self._place.board.hear(self._place.job_id, os.geteuid())
-        except (BoardError, ProtocolError) as exc:
-            self._say(f"cannot hear asks: {exc}")
-            return None
-        return ask if ask is not None and ask.restart == self._place.restart else None
-
     def _is_taken_back(self, plan: Plan) -> bool:
         """Whether whoever asked has ended it; a board that cannot be read ends nothing."""
         if plan.key not in self._asked:
@@ -280,7 +268,7 @@ class Leader:
             ask = self._place.board.hear(self._place.job_id, os.geteuid())
         except (BoardError, ProtocolError):
             return False
-        return ask is None or ask.id != plan.key or ask.action in _ENDS
+        return ask is None or ask.id != plan.key or ask.is_end
 
     def _someone(self, phase: str) -> bool:
         plan = self._plan

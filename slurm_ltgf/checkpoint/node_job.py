@@ -18,7 +18,6 @@ from slurm_ltgf.checkpoint.node_hands import Hands, Tools
 from slurm_ltgf.checkpoint.phases import Plan, Told, Want
 from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Mode, Phase, ProtocolError
 
-_ENDS = (Action.GO_ON, Action.RESUME)
 #: A folder that cannot be used for so long: the job goes back.
 LOST_S = 15.0
 
@@ -49,7 +48,7 @@ class Attendance:
     def tick(self, now: int) -> bool:
         """Do the next step; False: there is nothing to do for this job."""
         ask = self._hear()
-        is_new = ask is not None and ask.action not in _ENDS and ask.id not in self._over
+        is_new = ask is not None and not ask.is_end and ask.id not in self._over
         if not (is_new or self.is_busy):
             return False
         seen = self._exchange()
@@ -105,7 +104,7 @@ class Attendance:
             self._begin(ask, now)
         if self._plan is None or self._plan.want is Want.OVER:
             return
-        is_taken_back = ask is None or ask.action in _ENDS or ask.id != self._plan.key
+        is_taken_back = ask is None or ask.is_end or ask.id != self._plan.key
         told = [self.hands.told, *seen.told[1:]]
         self._plan = phases.decide(self._plan, told, now=now, is_taken_back=is_taken_back)
         if self._plan.want is Want.HOLD and not self._is_saved:
@@ -120,14 +119,14 @@ class Attendance:
         if self._plan is not None or found is None or (ask is not None and found.key != ask.id):
             return
         self._plan = self._written = found
-        if ask is not None and ask.action not in _ENDS:
+        if ask is not None and not ask.is_end:
             self._action = ask.action
         self._is_saved = self._has_answered(found.key, Phase.SAVED)
         if found.want is Want.OVER:
             self._over.add(found.key)
 
     def _begin(self, ask: Ask | None, now: int) -> None:
-        if _is_on(self._plan) or ask is None or ask.action in _ENDS or ask.id in self._over:
+        if _is_on(self._plan) or ask is None or ask.is_end or ask.id in self._over:
             return
         self._is_saved, self._image, self._action = False, None, ask.action
         if self._has_answered(ask.id, Phase.SAVED, Phase.FAILED, Phase.GOING):

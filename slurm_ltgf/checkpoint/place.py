@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_ltgf.checkpoint.board import Board, BoardError
-from slurm_ltgf.checkpoint.protocol import Answer, Mode, Phase, Record
+from slurm_ltgf.checkpoint.protocol import Answer, Ask, Mode, Phase, ProtocolError, Record
 
 SIGNAL = "USR2"
 _LAUNCH = ("SLURM_RESTART_COUNT", "SLURM_STEP_ID", "TORCHELASTIC_RESTART_COUNT")
@@ -67,6 +67,17 @@ class Place:
             self.job_id, self.restart, phase, ask, self.ranks,
             step=step, name=name, bytes=size, seconds=seconds, time=int(time.time()), why=why,
         )  # fmt: skip
+
+    def hear(self, say: Callable[[str], None]) -> Ask | None:
+        """What this run is asked, be it answered or not; say: told why it cannot be heard."""
+        if not self.job_id:
+            return None
+        try:
+            ask = self.board.hear(self.job_id, os.geteuid())
+        except (BoardError, ProtocolError) as exc:
+            say(f"cannot hear asks: {exc}")
+            return None
+        return ask if ask is not None and ask.restart == self.restart else None
 
     def make(self) -> None:
         """Make the folder.

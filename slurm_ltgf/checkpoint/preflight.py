@@ -261,11 +261,6 @@ def _file(path: Path) -> str:
         return ""
 
 
-def gpu_bytes_by_nvml(pids: Iterable[int]) -> dict[int, int]:
-    """GPU memory of processes; who is left out is not known to NVML."""
-    return _sums(gpu_memory(pids))
-
-
 def gpu_memory(pids: Iterable[int]) -> dict[int, dict[str, int]]:
     """Of each process and GPU, by its UUID; who is left out is not known to NVML."""
     wanted, found = set(pids), dict[int, dict[str, int]]()

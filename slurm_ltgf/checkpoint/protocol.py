@@ -102,6 +102,11 @@ class Ask:
     by: str = ""
     reason: str = ""
 
+    @property
+    def is_end(self) -> bool:
+        """Whether it ends an ask, and asks for nothing."""
+        return self.action in (Action.GO_ON, Action.RESUME)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

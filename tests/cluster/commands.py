@@ -19,17 +19,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
-#: `ltgf` that becomes a user once loaded: this interpreter may lie where users cannot read.
-AS_USER = """
+
+
+def as_user(*modules: str) -> str:
+    """`ltgf` that becomes a user once loaded: this interpreter may lie where users cannot read."""
+    return f"""
 import os, pwd, sys
-import numpy, slurm_ltgf.cli.tick, slurm_ltgf.cli.explain, slurm_ltgf.service.tick
-import slurm_ltgf.store.files, slurm_ltgf.slurm.site, slurm_ltgf.slurm.history
+import {", ".join(modules)}
 from slurm_ltgf.cli.main import main
 user = pwd.getpwnam(sys.argv.pop(1))
 os.initgroups(user.pw_name, user.pw_gid), os.setgid(user.pw_gid), os.setuid(user.pw_uid)
 os.environ["HOME"] = user.pw_dir
 main()
 """
+
+
+AS_USER = as_user(
+    "numpy",
+    "slurm_ltgf.cli.tick",
+    "slurm_ltgf.cli.explain",
+    "slurm_ltgf.service.tick",
+    "slurm_ltgf.store.files",
+    "slurm_ltgf.slurm.site",
+    "slurm_ltgf.slurm.history",
+)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import as_user
 from lab import Lab, call
 
 from slurm_ltgf.store.ledger import Ledger
@@ -20,16 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 SECONDS = 15
-#: `ltgf` that becomes a user once loaded: this interpreter may lie where users cannot read.
-AS_USER = """
-import os, pwd, sys
-import slurm_ltgf.cli.doctor, slurm_ltgf.service.doctor
-from slurm_ltgf.cli.main import main
-user = pwd.getpwnam(sys.argv.pop(1))
-os.initgroups(user.pw_name, user.pw_gid), os.setgid(user.pw_gid), os.setuid(user.pw_uid)
-os.environ["HOME"] = user.pw_dir
-main()
-"""
+AS_USER = as_user("slurm_ltgf.cli.doctor", "slurm_ltgf.service.doctor")
 
 
 def doctor(

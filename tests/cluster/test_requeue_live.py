@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from commands import ROOT, Ltgf
+from commands import ROOT, Ltgf, as_user
 from lab import Lab, call, wait_until
 
 from slurm_ltgf.checkpoint.board import Board
@@ -38,18 +38,13 @@ hold = "60s"
 stagger = "0s"
 per_node = 10
 """
-#: `ltgf` that becomes a user once loaded: this interpreter may lie where users cannot read.
-AS_USER = """
-import os, pwd, sys
-import numpy, slurm_ltgf.service.moves, slurm_ltgf.service.terms, slurm_ltgf.slurm.nodes
-import slurm_ltgf.cli.requeue, slurm_ltgf.cli.checkpoint, slurm_ltgf.cli.pause
-import slurm_ltgf.cli.resume, slurm_ltgf.slurm.site, slurm_ltgf.store.ledger
-from slurm_ltgf.cli.main import main
-user = pwd.getpwnam(sys.argv.pop(1))
-os.initgroups(user.pw_name, user.pw_gid), os.setgid(user.pw_gid), os.setuid(user.pw_uid)
-os.environ["HOME"] = user.pw_dir
-main()
-"""
+AS_USER = as_user(
+    "numpy",
+    *(f"slurm_ltgf.service.{name}" for name in ("moves", "terms")),
+    *(f"slurm_ltgf.cli.{name}" for name in ("requeue", "checkpoint", "pause", "resume")),
+    *(f"slurm_ltgf.slurm.{name}" for name in ("nodes", "site")),
+    "slurm_ltgf.store.ledger",
+)
 
 
 @dataclass(frozen=True)
