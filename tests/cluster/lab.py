@@ -139,8 +139,12 @@ class Lab:
         wait_until(recorded, timeout, lambda: f"sacct's {state} of job {job_id}, seen {row[0]!r}")
         return row[0].split("|")[1:]
 
-    def drain(self, timeout: float = 60) -> None:
-        """Cancel every job and wait until the queue is empty."""
+    def drain(self, timeout: float = 200) -> None:
+        """Cancel every job and wait until the queue is empty.
+
+        A slurmd's "the job has ended" that met a stopped slurmctld is asked for again after
+        KillWait + 2 x MessageTimeout, at the next purge of old jobs: up to two minutes.
+        """
 
         def empty() -> bool:
             jobs = set(self.run("squeue", "-h", "-o", "%A").split())

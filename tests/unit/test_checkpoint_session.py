@@ -22,8 +22,8 @@ def training(tmp_path):
     found = Training(tmp_path)
     yield found
     for process in found.processes:
-        if process.poll() is None:
-            process.kill()
+        process.kill()
+        if not process.stderr.closed:
             process.communicate()
 
 
@@ -141,6 +141,7 @@ def test_started_again_under_the_same_number_it_does_not_heed_what_was_left(trai
         ask = training.ask(Action.CHECKPOINT)
         training.answer(Phase.SAVED, ask=ask.id)
         training.kill()
+        training.board.clear(JOB)
         (training.folder / f"{JOB}.{os.geteuid()}.answer").unlink()
         training.restart -= 1
     training.start()
