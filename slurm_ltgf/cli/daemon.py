@@ -215,7 +215,9 @@ class _Site:
         """Once a day: drop what is too old of the audit log."""
         now = time.time()
         if now - self._pruned_at > 86400:
-            self._ledger.audit_prune(int(now) - self._app.config.daemon.audit_days * 86400)
+            before = int(now) - self._app.config.daemon.audit_days * 86400
+            self._ledger.audit_prune(before)
+            self._ledger.forget_counted(before)
             self._pruned_at = now
 
 

@@ -80,11 +80,14 @@ def _log(app: App) -> Callable[[AuditEntry, Move], None]:
 
     def log(entry: AuditEntry, move: Move) -> None:
         from slurm_ltgf.core.move import State
+        from slurm_ltgf.core.tally import of_move
 
         if not os.access(app.ledger_path, os.W_OK):
             return
         with app.ledger(readonly=False) as ledger:
             ledger.audit([entry])
+            if move.state.is_end:
+                ledger.count(app.cluster(), move.ask, of_move(move), time=entry.time)
             if move.state is State.REQUEUED and move.saved_at is not None:
                 ledger.keep(app.cluster(), move.job_id, move.started, until=move.saved_at)
 

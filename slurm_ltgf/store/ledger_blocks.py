@@ -53,11 +53,15 @@ class DamagedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What became of a block: its rows, or None where nothing changed, and what was met."""
+    """What became of a block: its rows, or None where nothing changed, and what was met.
+
+    replaced: the old rows that came again, the same or others.
+    """
 
     rows: RowArray | None
     new: int
     changed: int
+    replaced: RowArray
 
 
 def routing(rows: RowArray) -> IntArray:
@@ -100,7 +104,7 @@ def sorted_rows(rows: RowArray) -> RowArray:
 def merged(old: RowArray, fresh: RowArray) -> Merged:
     """One block's rows and newer ones for it; both sorted, a key once in each."""
     if not len(old):
-        return Merged(fresh, len(fresh), 0)
+        return Merged(fresh, len(fresh), 0, old)
     both = np.concatenate([old, fresh])
     order = _key_order(both)
     both = both if order is None else both[order]
@@ -108,7 +112,7 @@ def merged(old: RowArray, fresh: RowArray) -> Merged:
     pairs = np.flatnonzero(same)
     changed = int((both[pairs] != both[pairs + 1]).any(axis=1).sum())
     new = len(fresh) - len(pairs)
-    return Merged(both[~same] if new or changed else None, new, changed)
+    return Merged(both[~same] if new or changed else None, new, changed, both[pairs])
 
 
 def cut(rows: RowArray) -> Iterator[RowArray]:

@@ -104,6 +104,7 @@ class History(Records):
             self._write_from_now_on(stack)
             intake.merge()
             held = intake.merge_open()
+            intake.count_use()
             self._put_skipped(source, skipped, total, observed_at)
             if until is not None:
                 self._put_watermark(*until)

@@ -6,6 +6,7 @@ same submission, a started one a pending one, a later observation an earlier one
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from slurm_ltgf.core.model import RUN_FIELDS, IntArray
 from slurm_ltgf.errors import LedgerError
 from slurm_ltgf.store import ledger_blocks as blocks
 from slurm_ltgf.store.ledger_blocks import COLUMN, RowArray
+from slurm_ltgf.store.ledger_counts import UseChange, used_s
 from slurm_ltgf.store.ledger_pile import Pile, renumbered
 from slurm_ltgf.store.ledger_schema import Database, Row
 from slurm_ltgf.store.ledger_words import Vocabulary
@@ -60,14 +62,21 @@ def submission(row: Sequence[int]) -> Submission:
     return job_id, submit, task, offset
 
 
-def merge_finished(db: Database, cluster: int, rows: RowArray) -> tuple[int, int, int]:
-    """Put finished runs of one cluster into their blocks: (new, changed, unchanged)."""
+def merge_finished(
+    db: Database, cluster: int, rows: RowArray, use: UseChange
+) -> tuple[int, int, int]:
+    """Put finished runs of one cluster into their blocks: (new, changed, unchanged).
+
+    use: is told what that changes.
+    """
     fresh = blocks.sorted_rows(rows)
+    use.add(fresh, used_s(fresh))
     new = changed = 0
     for first, part in _routed(db, cluster, fresh):
         old = part[:0] if first is None else _stored(db, cluster, first)
         outcome = blocks.merged(old, part)
         new, changed = new + outcome.new, changed + outcome.changed
+        use.add(outcome.replaced, -used_s(outcome.replaced))
         if outcome.rows is not None:
             _replace(db, cluster, outcome.rows, first)
     return new, changed, len(fresh) - new - changed
@@ -84,8 +93,11 @@ def held_routes(db: Database, cluster: int) -> IntArray:
     return np.array([blocks.route(submit, job) for submit, job in found], dtype=np.int64)
 
 
-def merge_open(db: Database, seen: Observation) -> int:
-    """Bring the open runs of a cluster up to date; how many of the observed ones it holds now."""
+def merge_open(db: Database, seen: Observation, use: UseChange) -> int:
+    """Bring the open runs of a cluster up to date; how many of the observed ones it holds now.
+
+    use: is told what that changes.
+    """
     held = {submission(row): row for row in db.rows(OPEN_SELECT, (seen.cluster,))}
     fresh = _latest(seen)
     strangers = [row for key, row in fresh.items() if key not in held]
@@ -98,6 +110,9 @@ def merge_open(db: Database, seen: Observation) -> int:
     changes = [row for row in puts if held.get(submission(row)) != row]
     if changes:
         db.run_many(_OPEN_PUT, changes)
+    before = [*gone, *(submission(row) for row in changes)]
+    use.add_open([held[key] for key in before if key in held], sign=-1)
+    use.add_open(changes, sign=1)
     return len(accepted)
 
 
@@ -189,6 +204,7 @@ class Intake:
         self._observed_at = observed_at
         self._listing = listing
         self._seen: dict[int, Observation] = {}
+        self._use: defaultdict[int, UseChange] = defaultdict(UseChange)
 
     def merge(self) -> None:
         """Put the pile's finished runs into the ledger; keep its open ones for the end."""
@@ -198,7 +214,9 @@ class Intake:
         for cluster in np.unique(finished[:, 0]).tolist():
             own = finished[:, 0] == cluster
             rows = finished if own.all() else finished[own]
-            new, changed, unchanged = merge_finished(self._db, cluster, rows)
+            new, changed, unchanged = merge_finished(
+                self._db, cluster, rows, self._use[cluster]
+            )
             self.new, self.changed = self.new + new, self.changed + changed
             self.unchanged += unchanged
             held = held_routes(self._db, cluster)
@@ -210,7 +228,14 @@ class Intake:
         """Bring the open runs up to date; how many of the observed ones are held now."""
         if self._listing is not None:
             self._observation(self._number(self._listing))
-        return sum(merge_open(self._db, seen) for seen in self._seen.values())
+        return sum(
+            merge_open(self._db, seen, self._use[seen.cluster]) for seen in self._seen.values()
+        )
+
+    def count_use(self) -> None:
+        """Count for ever what `merge` and `merge_open` changed."""
+        for cluster, change in self._use.items():
+            change.write(self._db, cluster)
 
     def _observation(self, cluster: int) -> Observation:
         if cluster not in self._seen:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_ltgf.core.model import Account, Skipped, Window
-from slurm_ltgf.store.ledger_schema import Database
+from slurm_ltgf.store.ledger_counts import Counts
 
 #: Skipped rows kept with line and reason, a source; the total is exact.
 SKIPPED_NAMED = 1000
@@ -36,11 +36,8 @@ class AuditEntry:
     reason: str
 
 
-class Records:
+class Records(Counts):
     """The small tables of a ledger. Each writing method is one transaction."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def synced_until(self, cluster: str) -> int | None:
         """Up to when the history of a cluster is complete, epoch seconds; None: never synced."""

@@ -15,7 +15,7 @@ from slurm_ltgf.core.model import RUN_FIELDS
 
 #: "ltgf" in the file's header: PRAGMA application_id.
 APPLICATION_ID = 0x6C746766
-VERSION = 2
+VERSION = 3
 
 TABLES = (
     "CREATE TABLE words (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
@@ -62,8 +62,20 @@ KEPT = """CREATE TABLE kept (
     cluster TEXT NOT NULL, job_id INTEGER NOT NULL, start INTEGER NOT NULL,
     until INTEGER NOT NULL, PRIMARY KEY (cluster, job_id, start)) WITHOUT ROWID"""
 
+#: Since version 3: what only ever grows (see `ledger_counts`). Events of `counted` are counted once.
+COUNTS = (
+    """CREATE TABLE used (
+        cluster INTEGER NOT NULL, account INTEGER NOT NULL, gres INTEGER NOT NULL,
+        counted_s INTEGER NOT NULL, corrected_s INTEGER NOT NULL,
+        PRIMARY KEY (cluster, account, gres)) WITHOUT ROWID""",
+    """CREATE TABLE counters (
+        cluster TEXT NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, value REAL NOT NULL,
+        PRIMARY KEY (cluster, name, label)) WITHOUT ROWID""",
+    "CREATE TABLE counted (event TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID",
+)
+
 #: version -> the statements that lead from it to the next. A new VERSION adds its entry here.
-MIGRATIONS: Mapping[int, Sequence[str]] = {0: TABLES, 1: (KEPT,)}
+MIGRATIONS: Mapping[int, Sequence[str]] = {0: TABLES, 1: (KEPT,), 2: COUNTS}
 
 Row = tuple[Any, ...]
 

@@ -660,3 +660,61 @@ def test_the_audit_log_is_read_from_its_end_and_pruned_from_its_start(ledger: Le
     assert ledger.audit_last(job_id="7700_1") == entries[9::-2]
     assert ledger.audit_prune(8) == 8
     assert ledger.audit_last() == [entries[9], entries[8]]
+
+
+def test_use_is_raised_while_a_job_runs_and_corrected_beside(ledger: Ledger) -> None:
+    def use() -> list[tuple[str, str, int, int]]:
+        return [(u.account, u.gres, u.counted_s, u.corrected_s) for u in ledger.used("c1")]
+
+    def runs_for(elapsed_s: int, **values: object) -> Run:
+        return run(7, state="RUNNING", end=UNKNOWN, elapsed_s=elapsed_s, **values)
+
+    store(ledger, pending(7), listing="c1")
+    assert use() == []
+    store(ledger, runs_for(60), at=5060, listing="c1")
+    store(ledger, runs_for(90), at=5090, listing="c1")
+    assert use() == [("nlp", "gres/gpu=4", 90, 0)]
+    for _ in range(3):  # COMPLETED in three polls, ended a little before it was last seen
+        store(ledger, run(7, elapsed_s=85, end=1102))
+    assert use() == [("nlp", "gres/gpu=4", 90, 5)]
+    store(ledger, run(7, elapsed_s=20, end=1037))  # a runaway corrected downwards
+    store(ledger, run(8, elapsed_s=1000, end=2018))
+    assert use() == [("nlp", "gres/gpu=4", 1090, 70)]
+
+
+def test_a_runaway_counts_as_far_as_its_limit(ledger: Ledger) -> None:
+    for elapsed_s in (3600, 3800, 90_000, 900_000):
+        row = run(7, state="RUNNING", end=UNKNOWN, elapsed_s=elapsed_s, limit_s=3600)
+        store(ledger, row, at=1000 + elapsed_s, listing="c1")
+    (use,) = ledger.used("c1")
+    assert (use.counted_s, use.corrected_s) == (3800, 200)
+
+
+def test_an_event_is_counted_once_whoever_tells_of_it(path: Path) -> None:
+    with Ledger(path) as one, Ledger(path) as other:
+        assert one.count("c1", "ask-1", {("requeues", "saved"): 1, ("lost", ""): 2.5}, time=10)
+        assert not other.count("c1", "ask-1", {("requeues", "saved"): 1}, time=11)
+        assert other.count("c1", "ask-2", {("requeues", "saved"): 1}, time=20)
+        assert one.counters("c1") == {("lost", ""): 2.5, ("requeues", "saved"): 2}
+        assert other.forget_counted(15) == 1
+        assert one.counters("c1")[("requeues", "saved")] == 2
+        assert other.counters("c2") == {}
+        with pytest.raises(ValueError, match="only rise"):
+            one.count("c1", "ask-3", {("requeues", "saved"): -1}, time=30)
+
+
+def test_a_ledger_of_version_2_counts_what_comes_from_then_on(path: Path) -> None:
+    with Ledger(path) as old:
+        store(old, run(1), run(2, state="RUNNING", end=UNKNOWN, elapsed_s=50), listing="c1")
+    with sqlite3.connect(path) as db:
+        for table in ("used", "counters", "counted"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    with pytest.raises(LedgerError, match="version 2, not 3"):
+        Ledger(path, readonly=True)
+    with Ledger(path) as ledger:
+        assert ledger.used("c1") == []
+        store(ledger, run(1), run(2, end=1092, elapsed_s=80))
+        (use,) = ledger.used("c1")
+        assert (use.counted_s, use.corrected_s) == (30, 0)
