@@ -105,7 +105,8 @@ class Counts:
     def used(self, cluster: str) -> list[Used]:
         """What each account of a cluster held, by account and GRES."""
         sql = """SELECT a.text, g.text, counted_s, corrected_s FROM used
-            JOIN words c ON c.id = cluster JOIN words a ON a.id = account JOIN words g ON g.id = gres
+            JOIN words c ON c.id = cluster JOIN words a ON a.id = account
+            JOIN words g ON g.id = gres
             WHERE c.text = ? ORDER BY a.text, g.text"""
         return [Used(*row) for row in self._db.rows(sql, (cluster,))]
 

@@ -214,9 +214,7 @@ class Intake:
         for cluster in np.unique(finished[:, 0]).tolist():
             own = finished[:, 0] == cluster
             rows = finished if own.all() else finished[own]
-            new, changed, unchanged = merge_finished(
-                self._db, cluster, rows, self._use[cluster]
-            )
+            new, changed, unchanged = merge_finished(self._db, cluster, rows, self._use[cluster])
             self.new, self.changed = self.new + new, self.changed + changed
             self.unchanged += unchanged
             held = held_routes(self._db, cluster)

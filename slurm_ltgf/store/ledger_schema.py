@@ -62,7 +62,7 @@ KEPT = """CREATE TABLE kept (
     cluster TEXT NOT NULL, job_id INTEGER NOT NULL, start INTEGER NOT NULL,
     until INTEGER NOT NULL, PRIMARY KEY (cluster, job_id, start)) WITHOUT ROWID"""
 
-#: Since version 3: what only ever grows (see `ledger_counts`). Events of `counted` are counted once.
+#: Since version 3: what only ever grows; events of `counted` are counted once.
 COUNTS = (
     """CREATE TABLE used (
         cluster INTEGER NOT NULL, account INTEGER NOT NULL, gres INTEGER NOT NULL,
