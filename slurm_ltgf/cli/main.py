@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from slurm_ltgf import __version__
 from slurm_ltgf.errors import LedgerError, LtgfError
@@ -47,6 +48,15 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"slurm_ltgf.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and options that begin so; no subcommand is imported for it."""
+        named = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List subcommands without importing them."""
@@ -93,6 +103,6 @@ def run(argv: list[str] | None = None, **extra: Any) -> int:
             raise
         click.echo(f"ltgf: the output cannot be written: {exc.strerror}", err=True)
         return LedgerError.exit_code
-    except SystemExit:  # click's answer to a broken pipe, and here to nothing else
-        return 141
+    except SystemExit as exc:  # click: a shell's completion is done (0), or a broken pipe
+        return 141 if exc.code else 0
     return result if isinstance(result, int) else 0

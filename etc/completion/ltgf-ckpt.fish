@@ -1,0 +1,7 @@
+complete -c ltgf-ckpt -n __fish_use_subcommand -f -a run -d 'run a program and answer asks for checkpoints in its place'
+complete -c ltgf-ckpt -n __fish_use_subcommand -f -a ready -d 'say that this script can be asked from now on'
+complete -c ltgf-ckpt -n __fish_use_subcommand -f -a requested -d 'exit code 0: a checkpoint is due now; 1: none is'
+complete -c ltgf-ckpt -n __fish_use_subcommand -f -a commit -d 'NAME in the folder is complete; holds before a requeue'
+complete -c ltgf-ckpt -n __fish_use_subcommand -f -a failed -d 'the checkpoint that was asked for cannot be made'
+complete -c ltgf-ckpt -n __fish_use_subcommand -f -a last -d 'print the path of the last good checkpoint; 1: there is none'
+complete -c ltgf-ckpt -n __fish_use_subcommand -f -a lint -d 'what in a batch script keeps checkpoints from being made'
