@@ -14,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from slurm_ltgf.service.edges import Edges, Reader
+    from slurm_ltgf.service.quota import QuotaEdges
     from slurm_ltgf.slurm.site import Site
     from slurm_ltgf.store.config import Config
     from slurm_ltgf.store.ledger import Ledger
@@ -104,6 +105,18 @@ class App:
             write=control.set_site_factors,
             table=FactorFile(Path(table)) if table else None,
         )
+
+    def quota_edges(self) -> QuotaEdges:
+        """What budgets are told from: slurmctld alone.
+
+        Raises:
+            SlurmUnavailable: slurmctld does not answer.
+        """
+        from slurm_ltgf.service.quota import QuotaEdges
+        from slurm_ltgf.slurm import budgets, queue
+
+        cluster = self.cluster()
+        return QuotaEdges(cluster, self.site, lambda: budgets.counted(cluster), queue.snapshot)
 
     def reader(self, cluster: str, name: str | None = None) -> Reader:
         """What reads slurmdbd: sacct, or PySlurm where the settings say so."""
