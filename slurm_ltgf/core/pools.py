@@ -16,24 +16,36 @@ from slurm_ltgf.core.room import Node, Room
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node that is open for jobs, with GPUs of one type. free: GPUs that no job holds."""
+    """A node with GPUs of one type. free: GPUs that no job holds; inf CPUs, MiB: not looked at.
+
+    barred: why no new job may start there ("drain", "reservation", ...); "": it is open.
+    cpus_by: what keeps jobs from more CPUs than are free.
+    """
 
     node: str
     partitions: frozenset[str]
     gpu_type: str
     gpus: int
     free: int
+    cpus: float = math.inf
+    free_cpus: float = math.inf
+    memory_mb: float = math.inf
+    free_memory_mb: float = math.inf
+    barred: str = ""
+    cpus_by: str = "CPUs"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a waiting job asks for. gpus: devices in all. gpu_type: "" for any."""
+    """What a job asks for, over all its nodes. gpus: devices. gpu_type: "" for any."""
 
     job_id: int
     partitions: Sequence[str]
     gpu_type: str
     gpus: float
     nodes: int = 1
+    cpus: int = 0
+    memory_mb: int = 0
 
     def parts(self, per_node: int) -> tuple[float, ...]:
         """GPUs on each of its nodes, on as few as it asked for and as can be."""

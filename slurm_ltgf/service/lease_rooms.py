@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from slurm_ltgf.core.model import PendingJob
 from slurm_ltgf.core.move import Move, State
 from slurm_ltgf.core.order import Standing
-from slurm_ltgf.core.pools import Place, Pools, Shape, pools_of
+from slurm_ltgf.core.pools import Pools, Shape, pools_of
+from slurm_ltgf.service.places import held, places, shape, type_held
 from slurm_ltgf.service.present import View
 from slurm_ltgf.slurm.jobs import QueueJob
-from slurm_ltgf.slurm.nodes import Node, parts
-from slurm_ltgf.slurm.text import expand_hostlist
 
 #: Of those that wait so many are looked at, in their order.
 MOST_TAKERS = 256
@@ -59,14 +58,16 @@ def takers(
     promised = tuple(job for job in first if job.job_id in to_jobs)
     waiting = tuple(job for job in first if job.job_id not in to_jobs)
     kinds = {node.name: sorted(node.gpus) for node in seen.capacity.nodes}
-    held = {job.job_id: on for job in over if (on := _held(job))}
+    holding = {job.job_id: on for job in over if (on := held(job))}
     pools = pools_of(
-        [place for node in seen.capacity.nodes for place in _places(node)],
-        [shape for job in waiting if (shape := shapes[job.job_id])],
-        held,
-        promised=[shape for job in promised if (shape := shapes[job.job_id])],
+        [place for node in seen.capacity.nodes if node.is_open for place in places(node)],
+        [found for job in waiting if (found := shapes[job.job_id])],
+        holding,
+        promised=[found for job in promised if (found := shapes[job.job_id])],
         types={
-            job.job_id: _type(job, held[job.job_id], kinds) for job in over if job.job_id in held
+            job.job_id: type_held(job, holding[job.job_id], kinds)
+            for job in over
+            if job.job_id in holding
         },
     )
     return Takers(pools, waiting, promised)
@@ -85,43 +86,6 @@ def _promised_to(known: Sequence[Move], now: int) -> set[int]:
     }
 
 
-def _places(node: Node) -> list[Place]:
-    if not node.is_open:
-        return []
-    used = node.gpus_used
-    return [
-        Place(node.name, frozenset(node.partitions), kind, count, max(count - used.get(kind, 0), 0))
-        for kind, count in node.gpus.items()
-    ]
-
-
 def _shape(job: PendingJob, record: QueueJob | None, asked: Mapping[int, int]) -> Shape | None:
     """What a waiting job asks for in devices; None: no whole GPUs."""
-    kind, count = ("", 0) if record is None else _devices(record)
-    if record is None or not count:
-        return None
-    return Shape(
-        job.job_id, record.partition.split(","), kind, float(count), asked.get(job.job_id, 1)
-    )
-
-
-def _held(job: QueueJob) -> dict[str, float]:
-    """Node -> devices of a running job; {}: not known, or no whole GPUs."""
-    nodes = expand_hostlist(job.nodes)
-    total = _devices(job)[1]
-    if not nodes or not total or total % len(nodes):
-        return {}
-    return dict.fromkeys(nodes, total / len(nodes))
-
-
-def _type(job: QueueJob, on: Mapping[str, float], kinds: Mapping[str, Sequence[str]]) -> str | None:
-    """The type of the GPUs that a job holds; None: its nodes have several, and it named none."""
-    there = {kind for node in on for kind in kinds.get(node, ())}
-    return _devices(job)[0] or (there.pop() if len(there) == 1 else None)
-
-
-def _devices(job: QueueJob) -> tuple[str, int]:
-    """Type ("": it named none) and number of whole GPUs."""
-    found = [(kind, count) for name, kind, count in parts(job.gres) if name == "gpu"]
-    kind = next((kind for kind, _ in found if kind), "")
-    return kind, max((count for _, count in found), default=0)
+    return None if record is None else shape(record, asked.get(job.job_id, 1))

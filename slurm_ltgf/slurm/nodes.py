@@ -110,10 +110,16 @@ class Node:
     @property
     def is_open(self) -> bool:
         """Whether a new job could start there."""
+        return not self.closed_by
+
+    @property
+    def closed_by(self) -> str:
+        """What keeps new jobs away, drain before others; "": nothing."""
         marks = {self.state, *self.flags}
         if marks & {"powering_up", "powered_down"}:
             marks.discard("not_responding")
-        return not _CLOSED & marks
+        closing = sorted(_CLOSED & marks)
+        return "drain" if "drain" in closing else (closing or [""])[0]
 
     @property
     def gpus(self) -> dict[str, int]:
@@ -128,9 +134,10 @@ class Node:
     @property
     def gpus_in_service(self) -> dict[str, int]:
         """GPUs that count as capacity, by type: all of an open node, else those in use."""
-        return self.gpus if self.is_open else dict(Counter(self.gpus_used) + self._gpus_shared())
+        return self.gpus if self.is_open else dict(Counter(self.gpus_used) + self.gpus_shared)
 
-    def _gpus_shared(self) -> Counter[str]:
+    @property
+    def gpus_shared(self) -> Counter[str]:
         """GPUs at least in use by mps or shard; GresUsed counts tokens (22.05: GPUs, for mps)."""
         found: Counter[str] = Counter()
         for kind, model, count in parts(self.gres_used):

@@ -185,7 +185,10 @@ def parse_server_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. preempt_mode: what scontrol shows, the cluster's where none is set."""
+    """A partition. preempt_mode: what scontrol shows, the cluster's where none is set.
+
+    max_cpus: that its jobs may have on a node.
+    """
 
     name: str
     state: str = "UP"
@@ -194,6 +197,7 @@ class Partition:
     priority_tier: int = 1
     max_time_s: int = NO_LIMIT
     grace_s: int = 0
+    max_cpus: int = NO_LIMIT
 
 
 def partitions() -> tuple[Partition, ...]:
@@ -206,6 +210,7 @@ def parse_partitions(text: str) -> tuple[Partition, ...]:
     found = []
     for line in filter(None, text.split("\n")):
         cell = dict(re.findall(r"(\w+)=(\S*)", line))
+        most = cell.get("MaxCPUsPerNode", "")
         found.append(
             Partition(
                 name=cell["PartitionName"],
@@ -215,6 +220,7 @@ def parse_partitions(text: str) -> tuple[Partition, ...]:
                 priority_tier=int(cell.get("PriorityTier", "1")),
                 max_time_s=words.limit_s(cell.get("MaxTime", "UNLIMITED")),
                 grace_s=int(cell.get("GraceTime", "0")),
+                max_cpus=int(most) if most.isdecimal() else NO_LIMIT,
             )
         )
     return tuple(found)
