@@ -1,4 +1,4 @@
-"""What the ledger counts for ever, for metrics: use by account and GRES, and what moves came to.
+"""What the ledger counts for ever, for metrics: use by account, and what moves came to.
 
 No number here ever falls. Use is told in two numbers, `counted_s` less `corrected_s`, which is the
 sum over all runs in the ledger since these tables are there (version 3 of the file): where Slurm's
@@ -21,12 +21,12 @@ OVERTIME_S = 300
 #: A century; more tasks than an array can have.
 MOST_S, MOST_TASKS = 1 << 32, 1 << 23
 
-_ACCOUNT, _GRES = COLUMN["account"], COLUMN["gres"]
+_WHOSE = [COLUMN[name] for name in ("account", "partition", "gres")]
 _START, _END, _ELAPSED = COLUMN["start"], COLUMN["end"], COLUMN["elapsed_s"]
 _LIMIT, _TASKS = COLUMN["limit_s"], COLUMN["tasks"]
 
-_RAISE_USE = """INSERT INTO used VALUES (?1, ?2, ?3, max(?4, 0), max(-?4, 0)) ON CONFLICT DO UPDATE
-    SET counted_s = counted_s + excluded.counted_s,
+_RAISE_USE = """INSERT INTO used VALUES (?1, ?2, ?3, ?4, max(?5, 0), max(-?5, 0))
+    ON CONFLICT DO UPDATE SET counted_s = counted_s + excluded.counted_s,
         corrected_s = corrected_s + excluded.corrected_s"""
 _RAISE = """INSERT INTO counters VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
     SET value = value + excluded.value"""
@@ -34,9 +34,10 @@ _RAISE = """INSERT INTO counters VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Seconds in which runs of an account held a GRES ("gpu=4"), each run once."""
+    """Seconds in which runs of an account in a partition held a GRES ("gpu=4"), each run once."""
 
     account: str
+    partition: str
     gres: str
     counted_s: int
     corrected_s: int
@@ -44,21 +45,27 @@ class Used:
 
 @dataclass(slots=True)
 class UseChange:
-    """How one store changes the use of a cluster, by (account, GRES), both as words' numbers."""
+    """How one store changes the use of a cluster; whose: numbers of the words in `_WHOSE`."""
 
-    seconds: dict[tuple[int, int], int] = field(default_factory=dict)
+    seconds: dict[tuple[int, int, int], int] = field(default_factory=dict)
 
     def add(self, rows: RowArray, seconds: IntArray) -> None:
         """Add the seconds of each row, (n,); those of rows that others replace are negative."""
         some = np.flatnonzero(seconds)
         if not len(some):
             return
-        pairs = (rows[some, _ACCOUNT].astype(np.int64) << 32) | rows[some, _GRES].astype(np.int64)
-        found, place = np.unique(pairs, return_inverse=True)
+        number, ids = np.zeros(len(some), dtype=np.int64), []
+        for column in _WHOSE:
+            known, place = np.unique(rows[some, column], return_inverse=True)
+            number = number * len(known) + place
+            ids.append(known)
+        found, place = np.unique(number, return_inverse=True)
         sums = np.zeros(len(found), dtype=np.int64)
         np.add.at(sums, place, seconds[some])
-        for pair, change in zip(found.tolist(), sums.tolist(), strict=True):
-            key = pair >> 32, pair & 0xFFFFFFFF
+        places = np.unravel_index(found, [len(known) for known in ids])
+        words = [known[at].tolist() for known, at in zip(ids, places, strict=True)]
+        for account, partition, gres, change in zip(*words, sums.tolist(), strict=True):
+            key = account, partition, gres
             self.seconds[key] = self.seconds.get(key, 0) + change
 
     def add_open(self, rows: Sequence[Row], *, sign: int) -> None:
@@ -103,11 +110,11 @@ class Counts:
         self._db = db
 
     def used(self, cluster: str) -> list[Used]:
-        """What each account of a cluster held, by account and GRES."""
-        sql = """SELECT a.text, g.text, counted_s, corrected_s FROM used
+        """What each account of a cluster held, by account, partition and GRES."""
+        sql = """SELECT a.text, p.text, g.text, counted_s, corrected_s FROM used
             JOIN words c ON c.id = cluster JOIN words a ON a.id = account
-            JOIN words g ON g.id = gres
-            WHERE c.text = ? ORDER BY a.text, g.text"""
+            JOIN words p ON p.id = partition JOIN words g ON g.id = gres
+            WHERE c.text = ? ORDER BY 1, 2, 3"""
         return [Used(*row) for row in self._db.rows(sql, (cluster,))]
 
     def count(

@@ -65,9 +65,9 @@ KEPT = """CREATE TABLE kept (
 #: Since version 3: what only ever grows; events of `counted` are counted once.
 COUNTS = (
     """CREATE TABLE used (
-        cluster INTEGER NOT NULL, account INTEGER NOT NULL, gres INTEGER NOT NULL,
-        counted_s INTEGER NOT NULL, corrected_s INTEGER NOT NULL,
-        PRIMARY KEY (cluster, account, gres)) WITHOUT ROWID""",
+        cluster INTEGER NOT NULL, account INTEGER NOT NULL, partition INTEGER NOT NULL,
+        gres INTEGER NOT NULL, counted_s INTEGER NOT NULL, corrected_s INTEGER NOT NULL,
+        PRIMARY KEY (cluster, account, partition, gres)) WITHOUT ROWID""",
     """CREATE TABLE counters (
         cluster TEXT NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, value REAL NOT NULL,
         PRIMARY KEY (cluster, name, label)) WITHOUT ROWID""",

@@ -166,9 +166,9 @@ def test_storing_twice_is_storing_once(rows: list[Run]) -> None:
         assert again == StoreCounts(unchanged=first.new, open=first.open)
 
 
-def use(rows: Iterable[Run]) -> Counter[tuple[str, str, str]]:
-    """(Cluster, account, GRES) -> seconds of use, said run by run."""
-    total: Counter[tuple[str, str, str]] = Counter()
+def use(rows: Iterable[Run]) -> Counter[tuple[str, ...]]:
+    """(Cluster, account, partition, GRES) -> seconds of use, said run by run."""
+    total: Counter[tuple[str, ...]] = Counter()
     for run in rows:
         seconds = max(run.elapsed_s, 0) if run.start != UNKNOWN else 0
         if is_finished(run):
@@ -177,7 +177,7 @@ def use(rows: Iterable[Run]) -> Counter[tuple[str, str, str]]:
         elif run.limit_s not in (UNKNOWN, NO_LIMIT) and seconds > run.limit_s + 300:
             seconds = run.limit_s
         tasks = min(max(run.tasks, 0), 1 << 23)
-        total[run.cluster, run.account, run.gres] += min(seconds, 1 << 32) * tasks
+        total[run.cluster, run.account, run.partition, run.gres] += min(seconds, 1 << 32) * tasks
     return +total
 
 
@@ -185,12 +185,12 @@ def use(rows: Iterable[Run]) -> Counter[tuple[str, str, str]]:
 @given(st.lists(runs, max_size=40), st.lists(st.integers(0, 40), max_size=4))
 def test_use_is_counted_once_a_run_and_no_count_falls(rows: list[Run], cuts: list[int]) -> None:
     edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
-    before: dict[tuple[str, str, str], tuple[int, int]] = {}
+    before: dict[tuple[str, ...], tuple[int, int]] = {}
     with Scratch() as ledger:
         for a, b in pairwise(edges):
             ledger.take(rows[a:b])
             now = {
-                (name, one.account, one.gres): (one.counted_s, one.corrected_s)
+                (name, one.account, one.partition, one.gres): (one.counted_s, one.corrected_s)
                 for name in ("c1", "c2")
                 for one in ledger.used(name)
             }
