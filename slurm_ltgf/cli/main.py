@@ -16,6 +16,7 @@ from slurm_ltgf.errors import LedgerError, LtgfError
 
 #: Subcommand -> (module, one line of help); a module is imported when its command runs.
 COMMANDS = {
+    "init": ("init", "Write a first ltgf.toml from what Slurm says."),
     "doctor": ("doctor", "What is wrong with this site's setup, with the fix for each finding."),
     "sync": ("sync", "Read history from sacct, or a saved dump, into the ledger."),
     "fairness": ("fairness", "Who got how much GPU-time, against what was due."),

@@ -79,6 +79,7 @@ class Facts:
     client: version of Slurm's commands on PATH. clock_ahead_s: slurmctld's clock minus ours.
     admin_level: "" if slurmdbd does not know the user. billing: partition -> TRESBillingWeights.
     conf_plugin, conf_table: PrioritySiteFactorPlugin and -Parameters in slurm.conf, "" if unset.
+    conf_records: records= of our SPANK plugin in plugstack.conf, "" if there is none.
     plugin: what our plugin in slurmctld last said beside site.factor_table.
     records: checkpoint.records; it says nothing where that is not set.
     unread: fact -> why it is None.
@@ -104,6 +105,7 @@ class Facts:
     clock_ahead_s: float | None = None
     conf_plugin: str | None = None
     conf_table: str | None = None
+    conf_records: str = ""
     plugin: PluginStatus | None = None
     records: FolderFacts = FolderFacts()
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -187,6 +189,7 @@ def gather(config: Config, *, ledger: Path, config_error: str = "") -> Facts:
         clock_ahead_s=asked.ask("clock_ahead_s", _clock_ahead_s),
         conf_plugin=probe.conf_value(conf, "PrioritySiteFactorPlugin"),
         conf_table=probe.conf_value(conf, "PrioritySiteFactorParameters"),
+        conf_records=probe.plugin_words(conf, "spank_ltgf.so").get("records", ""),
         plugin=FactorFile(Path(table)).status() if table else None,
         records=folder_facts(Path(records)) if records else FolderFacts(),
         unread=asked.unread,

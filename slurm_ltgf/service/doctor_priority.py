@@ -56,7 +56,7 @@ def weights(facts: Facts) -> Finding:
     found = {name: points for name, points in facts.site.weights.items() if points > 0}
     span, step, head = sum(found.values()), facts.config.queue.step, facts.config.queue.head
     terms = " + ".join(f"{_shown(name)} {points}" for name, points in found.items()) or "none"
-    largest = _largest_step(head)
+    largest = largest_step(head)
     if step > largest:
         return _does_not_fit(head, step, least=span + 1)
     if span < step:
@@ -72,7 +72,7 @@ def weights(facts: Facts) -> Finding:
             f"step = {span + 1}  # {TOML} [queue]",
         )
     other = _head_for(head, span + 1)
-    fits = f"; a head of {other} would do" if span < _largest_step(other) else ""
+    fits = f"; a head of {other} would do" if span < largest_step(other) else ""
     return Finding(
         "fix",
         "weights",
@@ -82,7 +82,8 @@ def weights(facts: Facts) -> Finding:
     )
 
 
-def _largest_step(head: int) -> int:
+def largest_step(head: int) -> int:
+    """The largest queue.step that a head leaves room for; 0: none."""
     try:
         return Scale(head=head, step=1).largest_step
     except ValueError:
@@ -91,7 +92,7 @@ def _largest_step(head: int) -> int:
 
 def _head_for(head: int, step: int) -> int:
     """The first half, quarter, ... of a head for which the step fits SiteFactor's range."""
-    while head > 1 and _largest_step(head) < step:
+    while head > 1 and largest_step(head) < step:
         head //= 2
     return head
 
@@ -103,7 +104,7 @@ def _does_not_fit(head: int, step: int, *, least: int) -> Finding:
         "weights",
         f"queue.step {step} x queue.head {head} does not fit SiteFactor's range: no pass can work",
         (f"head = {fits}\n" if fits != head else "")
-        + f"step = {min(max(step, least), _largest_step(fits))}  # {TOML} [queue]",
+        + f"step = {min(max(step, least), largest_step(fits))}  # {TOML} [queue]",
     )
 
 

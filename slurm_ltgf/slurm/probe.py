@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Mapping
@@ -90,3 +91,29 @@ def conf_value(path: Path, key: str, *, depth: int = 0) -> str | None:
         elif include and depth < DEEPEST_INCLUDE:
             found = conf_value(path.parent / include[1], key, depth=depth + 1) or found
     return found
+
+
+def plugin_words(conf: Path, plugin: str) -> dict[str, str]:
+    """Words name=value of a SPANK plugin in plugstack.conf and what it includes; {}: not there.
+
+    conf: slurm.conf; its PlugStackConfig says where plugstack.conf is, else it lies beside.
+    """
+    named = conf_value(conf, "PlugStackConfig")
+    return _words(Path(named) if named else conf.with_name("plugstack.conf"), plugin, depth=0)
+
+
+def _words(path: Path, plugin: str, *, depth: int) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    for line in text.split("\n"):
+        first, *rest = line.partition("#")[0].split() or [""]
+        if first == "include" and rest and depth < DEEPEST_INCLUDE:
+            pattern = str(path.parent / rest[0])
+            for file in sorted(glob.glob(pattern)):  # noqa: PTH207 - the pattern may be absolute
+                if found := _words(Path(file), plugin, depth=depth + 1):
+                    return found
+        elif first in ("optional", "required") and rest and Path(rest[0]).name == plugin:
+            return dict(word.split("=", 1) for word in rest[1:] if "=" in word)
+    return {}

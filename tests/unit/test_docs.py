@@ -201,6 +201,7 @@ def json_keys(module):
         ("tick", set()),
         ("sync", set()),
         ("doctor", {"ok"}),
+        ("init", set()),
         ("moves", set()),
         ("lease", set()),
     ],
