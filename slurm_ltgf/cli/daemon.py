@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from slurm_ltgf.service.leases import LeaseView
     from slurm_ltgf.service.moves import Moves
     from slurm_ltgf.service.present import View
+    from slurm_ltgf.service.tick import Pass
     from slurm_ltgf.store.ledger import Ledger
 
 log = logging.getLogger("ltgf")
@@ -37,6 +38,7 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
     outage of slurmctld or slurmdbd, says so once, and catches up. SIGTERM ends it after the pass
     under way. One daemon at a time: the lock lies beside the ledger.
     """
+    from slurm_ltgf.cli.exporter import in_daemon
     from slurm_ltgf.daemon import Notifier, Rhythm, Stop, serve
     from slurm_ltgf.slurm.queue import Arrivals, arrivals
 
@@ -56,7 +58,7 @@ def command(ctx: click.Context, /, *, passes: int | None) -> None:
         return newer
 
     app.ledger_path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with app.writer_lock():
+    with app.writer_lock(), in_daemon(app, lambda: site.cluster):
         serve(
             site.one_pass,
             has_newcomers,
@@ -75,6 +77,12 @@ class Leases:
         self._ledger = ledger
         self._moves: Moves | None = None
         self._said: dict[str, str] = {}
+        self.judged: LeaseView | None = None
+
+    @property
+    def moves_under_way(self) -> int | None:
+        """How many moves are under way; None: not known."""
+        return None if self._moves is None else len(self._moves.under_way())
 
     @property
     def mode(self) -> str:
@@ -86,6 +94,7 @@ class Leases:
 
         Where no job could be asked to save there is nothing to advise, and nothing to say.
         """
+        self.judged = None
         can_ask = bool(self._app.config.checkpoint.records)
         if self.mode == "off" or (self.mode == "advise" and not can_ask):
             return
@@ -107,6 +116,7 @@ class Leases:
         if self._moves is None:
             self._moves = moves_of(self._app)
         judged = judge(seen, self._app.config, self._ledger, self._moves, lease_edges())
+        self.judged = judged
         self._tell(judged)
         if self.mode == "on" and not judged.stopped:
             begun = begin(judged, self._moves, self._ledger, now=seen.now)
@@ -177,6 +187,7 @@ class _Site:
         self._pruned_at = 0.0
         self._notifier = notifier
         self._degraded = False
+        self.cluster: str | None = None
         self.leases = Leases(app, self._ledger)
 
     def one_pass(self) -> str:
@@ -185,6 +196,7 @@ class _Site:
 
         began = time.monotonic()
         edges = self._app.edges()
+        self.cluster = edges.cluster
         done = tick(
             edges,
             self._ledger,
@@ -195,6 +207,7 @@ class _Site:
         )
         self._tell_database(done.synced.degraded)
         self.leases.look(done.view)
+        self._remember(done, time.monotonic() - began)
         self._prune()
         if self._left is not None:
             self._left -= 1
@@ -210,6 +223,22 @@ class _Site:
             else:
                 log.warning("slurmdbd answers again")
         self._degraded = bool(reason)
+
+    def _remember(self, done: Pass, took_s: float) -> None:
+        """For metrics, which ask Slurm nothing."""
+        from slurm_ltgf.service.last_pass import LastPass, lease_kinds, remember_pass
+
+        judged = self.leases.judged
+        last = LastPass(
+            time=done.view.now,
+            took_s=took_s,
+            has_database=not done.synced.degraded,
+            waiting=len(done.view.plan.turns),
+            writes=len(done.result.written),
+            leases=None if judged is None else lease_kinds(judged),
+            moves=self.leases.moves_under_way,
+        )
+        remember_pass(self._ledger, self._app.cluster(), last)
 
     def _prune(self) -> None:
         """Once a day: drop what is too old of the audit log."""

@@ -30,6 +30,7 @@ COMMANDS = {
     "pause": ("pause", "Have a running job free its GPUs, and keep its place."),
     "resume": ("resume", "End a pause."),
     "node": ("node", "The agent of a node: checkpoints jobs from outside, by driver and CRIU."),
+    "exporter": ("exporter", "Metrics for Prometheus: over HTTP, or in a file."),
     "simulate": ("simulate", "What other policies would do with a trace."),
     "replay": ("replay", "What other policies would have done with this site's history."),
 }

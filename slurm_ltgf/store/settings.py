@@ -213,6 +213,42 @@ class Sync(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "sacct"
 
 
+class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+    """What Prometheus is told: by the daemon, and by `ltgf exporter`."""
+
+    listen: Annotated[
+        str,
+        meta(
+            "Where the daemon answers scrapes, like '127.0.0.1:15843'; empty: nowhere.",
+            "address:port",
+            "empty or ADDRESS:PORT like '127.0.0.1:15843' or '[::1]:15843'",
+            pattern=r"^$|^(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+):\d{1,5}$",
+        ),
+    ] = ""
+    textfile: Annotated[
+        str,
+        meta(
+            "A file for node_exporter's textfile collector, replaced at each refresh; empty: none.",
+            "path",
+            "empty or an absolute path that ends in .prom",
+            pattern=r"^$|^/.*\.prom$",
+        ),
+    ] = ""
+    refresh_s: Annotated[
+        int, duration("How often the values are read from the ledger; scrapes read nothing.")
+    ] = field(default=30, name="refresh")
+    max_tenants: Annotated[
+        int,
+        count(
+            "Tenants with series of their own, at most: those with the largest weights.", "tenants"
+        ),
+    ] = 1000
+    jobs: Annotated[
+        int,
+        count("Running jobs with series of their own, the largest first.", "jobs", least=0),
+    ] = 0
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """All settings."""
 
@@ -223,6 +259,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     sync: Sync = Sync()
     checkpoint: Checkpoint = Checkpoint()
     lease: Lease = field(default_factory=Lease)
+    metrics: Metrics = Metrics()
 
 
 SECTIONS: dict[str, type[Struct]] = {
@@ -233,6 +270,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "sync": Sync,
     "checkpoint": Checkpoint,
     "lease": Lease,
+    "metrics": Metrics,
 }
 
 

@@ -16,9 +16,21 @@ ARROWS = {
     "checkpoint": {"errors"},
     "service": {"core", "slurm", "store", "checkpoint", "errors"},
     "daemon": {"service", "errors"},
+    "metrics": {"service", "core.tally", "errors"},
     "sim": {"core", "slurm.dump", "slurm.run", "store.ledger", "errors"},
     "report": {"core", "errors"},
-    "cli": {"service", "daemon", "sim", "report", "core", "slurm", "store", "checkpoint", "errors"},
+    "cli": {
+        "service",
+        "daemon",
+        "metrics",
+        "sim",
+        "report",
+        "core",
+        "slurm",
+        "store",
+        "checkpoint",
+        "errors",
+    },
 }
 #: What core may use: nothing that can see a file, a clock or an environment.
 PURE = {

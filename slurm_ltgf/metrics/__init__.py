@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: what there is, how it is told, and who may hear it."""
