@@ -140,7 +140,7 @@ def test_weights_are_those_given_and_strangers_are_named(capsys, tmp_path):
         (["{t}", "--gpus", "8", "--explain", "5", "--csv"], 2, "--explain"),
         (["{t}", "--gpus", "8", "--slurm"], 2, "--sweep"),
         (["{t}", "--gpus", "8", "-o", "x.pdf"], 2, ".html, .json, .csv, .md"),
-        (["{t}", "--gpus", "8", "-o", "/nonexistent/x.csv"], 2, "no such folder"),
+        (["{t}", "--gpus", "8", "-o", "{t}.none/x.csv"], 2, "no such folder"),
         (["{t}", "--gpus", "8", "--format", "punched"], 2, "punched"),
         (["{t}", "--nodes", "1x1:v100", "--policy", "fifo"], 65, "no job in it"),
         (["{e}", "--gpus", "8"], 65, "no job in it"),
