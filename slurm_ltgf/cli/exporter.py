@@ -66,12 +66,13 @@ def run(app: App, exporter: Exporter, *, listen: str, every_s: int) -> None:
     from slurm_ltgf.daemon import Notifier, Stop
     from slurm_ltgf.metrics.server import serving
 
-    log_to_stderr(app.verbose)
-    stop, notifier = Stop().listen(), Notifier(os.environ)
     with ExitStack() as stack:
-        if listen:
-            host, port = stack.enter_context(serving(listen, exporter.page))
-            log.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, port)
+        address = stack.enter_context(serving(listen, exporter.page)) if listen else None
+        log_to_stderr(app.verbose)
+        stop, notifier = Stop().listen(), Notifier(os.environ)
+        if address:
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            log.info("metrics at http://%s:%d/metrics", host, address[1])
         notifier.say("READY=1")
         exporter.run(
             stop,

@@ -72,7 +72,7 @@ def _kind(accept: str) -> str:
 
     try:
         _, content_type = choose_encoder(accept)
-    except ValueError:  # a version that is no number
+    except (TypeError, ValueError):  # a version that is no number
         return PLAIN
     return OPEN_METRICS if content_type.startswith(OPEN_METRICS) else PLAIN
 

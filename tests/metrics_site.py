@@ -1,0 +1,123 @@
+"""A site's ledger for tests of metrics, and what a scrape of it tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from slurm_ltgf.core.model import UNKNOWN, Account, Batch, Run, Runs
+from slurm_ltgf.metrics.exporter import Exporter
+from slurm_ltgf.metrics.site import families
+from slurm_ltgf.service.readings import Readings, readings
+from slurm_ltgf.store.config import Config
+from slurm_ltgf.store.ledger import Ledger
+
+NOW = 1_800_000_000
+CLUSTER = "c1"
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@dataclass
+class MetricsSite:
+    """A ledger that a test fills, at a time that it turns."""
+
+    path: Path
+    config: Config = field(default_factory=Config)
+    now: int = NOW
+    most_tenants: int = 1000
+    most_jobs: int = 0
+
+    def store(self, *runs: Run, listing: bool = True) -> None:
+        """What a sync at this moment brings."""
+        with Ledger(self.path) as ledger:
+            ledger.store(
+                [Batch(Runs.of(runs))],
+                source="test",
+                observed_at=self.now,
+                replace_open=CLUSTER if listing else None,
+                until=(CLUSTER, self.now),
+            )
+
+    def accounts(self, *names: str) -> None:
+        """The accounts there are, below the root."""
+        below = [Account(name, "root", 1, (1,)) for name in names]
+        with Ledger(self.path) as ledger:
+            ledger.set_accounts(CLUSTER, [Account("root", "", 1), *below], time=self.now)
+
+    def capacity(self, **gpus: float) -> None:
+        """The GPUs in service, seen now."""
+        with Ledger(self.path) as ledger:
+            ledger.observe_capacity(CLUSTER, self.now, gpus)
+
+    def look(self) -> Readings:
+        """What the exporter reads."""
+        with Ledger(self.path, readonly=True) as ledger:
+            return readings(
+                ledger,
+                self.config,
+                None,
+                now=self.now,
+                most_tenants=self.most_tenants,
+                most_jobs=self.most_jobs,
+            )
+
+    def exporter(self) -> Exporter:
+        """An exporter that has read once."""
+        made = Exporter(lambda: families(self.look()), stale_s=600, clock=lambda: self.now)
+        made.refresh()
+        return made
+
+    def scrape(self) -> Samples:
+        """Every sample of a fresh page, as Prometheus' own parser for Python reads it."""
+        return samples(self.exporter().page().text())
+
+
+def samples(text: bytes) -> Samples:
+    """Name and labels -> value; a sample that comes twice is an error."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found, f"{key}: twice"
+            found[key] = sample.value
+    return found
+
+
+def value(found: Samples, name: str, **labels: str) -> float | None:
+    """The value of one sample, of CLUSTER where the labels name none; None: absent."""
+    for some in (labels, {"cluster": CLUSTER, **labels}):
+        if (name, frozenset(some.items())) in found:
+            return found[name, frozenset(some.items())]
+    return None
+
+
+def running(job_id: int, account: str, gres: str, *, elapsed_s: int, now: int, **more: Any) -> Run:
+    """A job that runs, as sacct tells of it."""
+    start = now - elapsed_s
+    values = {"state": "RUNNING", "end": UNKNOWN, "elapsed_s": elapsed_s, "limit_s": 864000}
+    return _run(job_id, account, gres, {**values, "start": start, "submit": start, **more})
+
+
+def finished(
+    job_id: int, account: str, gres: str, *, start: int, elapsed_s: int, **more: Any
+) -> Run:
+    """A job that has run."""
+    values = {"state": "COMPLETED", "end": start + elapsed_s, "elapsed_s": elapsed_s}
+    return _run(job_id, account, gres, {**values, "start": start, "submit": start, **more})
+
+
+def pending(job_id: int, account: str, gres: str, *, now: int, **more: Any) -> Run:
+    """A job that waits."""
+    return _run(job_id, account, gres, {"state": "PENDING", "submit": now - 60, **more})
+
+
+def _run(job_id: int, account: str, gres: str, values: dict[str, Any]) -> Run:
+    usual: dict[str, Any] = {"cluster": CLUSTER, "user": "u", "partition": "main"}
+    usual |= {"eligible": values["submit"], "gres_requested": gres, "account": account}
+    if values["state"] != "PENDING":
+        usual["gres"] = gres
+    return Run(job_id=job_id, **(usual | values))
