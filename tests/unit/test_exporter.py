@@ -286,7 +286,8 @@ def test_beyond_the_most_clients_are_sent_away_at_once():
     ],
     ids=["long line", "many headers", "TLS", "empty lines", "version", "zeros"],
 )
-def test_nonsense_is_refused_and_the_next_client_served(words, capfd):
+def test_nonsense_is_refused_and_the_next_client_served(words, capfd, monkeypatch):
+    monkeypatch.setattr(server, "LONGEST_S", 0.5)
     with served() as address:
         with say(address, b"") as one:
             try:
