@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurm_ltgf.core.model import UNKNOWN, Account, Batch, Run, Runs
+from slurm_ltgf.core.move import Goal, Move, State
+from slurm_ltgf.core.tally import of_move
 from slurm_ltgf.metrics.exporter import Exporter
 from slurm_ltgf.metrics.site import families
+from slurm_ltgf.service.last_pass import LastPass, remember_pass
 from slurm_ltgf.service.readings import Readings, readings
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
@@ -121,3 +124,31 @@ def _run(job_id: int, account: str, gres: str, values: dict[str, Any]) -> Run:
     if values["state"] != "PENDING":
         usual["gres"] = gres
     return Run(job_id=job_id, **(usual | values))
+
+
+def full_site(path: Path, *, now: int) -> MetricsSite:
+    """A site that has something of everything: GPUs, tenants, jobs, requeues, a daemon's pass."""
+    site = MetricsSite(path, now=now - 7200)
+    site.accounts("astro", "bio", "chem")
+    site.capacity(a100=8, h200=8)
+    site.now = now
+    a100, h200 = "gpu:a100=4,gpu=4", "gpu:h200=2,gpu=2"
+    site.store(
+        finished(1, "astro", a100, start=now - 7200, elapsed_s=3600),
+        running(2, "astro", a100, elapsed_s=1800, now=now),
+        running(3, "bio", h200, elapsed_s=600, now=now),
+        running(4, "bio", h200, elapsed_s=600, now=now, state="SUSPENDED"),
+        pending(5, "bio", h200, now=now, tasks=3),
+        pending(6, "chem", a100, now=now),
+    )
+    move = Move(
+        9, 1000, 0, Goal.REQUEUE, "ask-1", "9", gpus=4, started=now - 900, began=now - 70,
+        asked_at=now - 60, saved_at=now - 48, ended_at=now - 45, state=State.REQUEUED,
+    )  # fmt: skip
+    failed = replace(move, ask="ask-2", state=State.FAILED, saved_at=None, why="not saved")
+    with Ledger(path) as ledger:
+        for one in (move, failed):
+            ledger.count(CLUSTER, one.ask, of_move(one), time=now - 45)
+        leases = {"running": 1, "renew": 1, "yield": 0, "keep": 0}
+        remember_pass(ledger, CLUSTER, LastPass(now - 5, 0.25, True, 4, 2, leases, moves=0))
+    return site

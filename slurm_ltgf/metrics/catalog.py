@@ -1,7 +1,4 @@
-"""Every metric there is: name, type, labels and meaning, here and only here.
-
-docs/reference/metrics.md is printed from it: `python -m slurm_ltgf.metrics.catalog`.
-"""
+"""Every metric there is: name, type, labels and meaning, here and only here."""
 
 from __future__ import annotations
 
