@@ -8,28 +8,30 @@ from slurm_ltgf.metrics.catalog import SITE, Metric
 
 HEAD = """# Metrics
 
-For people who chart `ltgf`, and for those who write rules on it: every metric that `ltgf exporter` and the daemon tell.
-Made from `slurm_ltgf/metrics/catalog.py`; how to set it up is in
+For people who chart `ltgf`, and for those who write rules on it: every metric that `ltgf exporter`
+and the daemon tell. Made from `slurm_ltgf/metrics/catalog.py`; how to set it up is in
 [watch with Prometheus](../how-to/watch-with-prometheus.md).
 
-Seconds are seconds, times are seconds since 1970, GPU-seconds are one GPU for one second. *Weighted* ones count GPU
-types by `fairness.gpu_weights`, as `ltgf fairness` does; *physical* ones do not, and parts of a GPU (MIG, MPS, shards)
-are parts. What is not known has no sample: unknown is not zero. What is over the window (`fairness.window`) slides and
-is a gauge; what ends in `_total` only rises, over restarts too, since it is kept in the ledger.
+Seconds are seconds, times are seconds since 1970, a GPU-second is one GPU for one second. *Weighted*
+ones count GPU types by `fairness.gpu_weights`, as `ltgf fairness` does; *physical* ones do not, and
+parts of a GPU (MIG, MPS, shards) are parts. What is not known has no sample: unknown is not zero.
+What is over the window (`fairness.window`) slides and is a gauge; what ends in `_total` only rises,
+over restarts too, since it is kept in the ledger.
 
-| label | value |
-|---|---|
-| `cluster` | Slurm's ClusterName |
-| `tenant` | the account that is a party to fairness (`fairness.tenant_level`); control characters and backslashes are escaped, more than 128 characters are cut and marked by a digest |
-| `gpu_type` | as Slurm names it; `untyped` where AllocTRES names none |
-| `result` | `saved`, `unsaved`, `failed`, or `overtaken`: the job ended or was requeued by somebody else first |
-| `state` | `running`, `renew`, `keep`, `yield` |
-| `job_id` | as squeue shows it |
-
-No series is by user. Per metric there are at most tenants × GPU types of them; tenants beyond `metrics.max_tenants`
-(those with the smallest weights) have none, `ltgf_tenants_left_out` counts them, and the sums without a tenant hold
-them all. A tenant whose account was removed has no series any more.
+No series is by user. Of a metric there are at most tenants × GPU types; tenants beyond
+`metrics.max_tenants` (those with the smallest weights) have none, `ltgf_tenants_left_out` counts
+them, and the sums without a tenant hold them all. A tenant whose account was removed has no series
+any more.
 """
+LABELS = {
+    "cluster": "Slurm's ClusterName",
+    "tenant": "the account that is a party to fairness (`fairness.tenant_level`); control characters "
+    "and backslashes are escaped, more than 128 characters cut and marked by a digest",
+    "gpu_type": "as Slurm names it; `untyped` where AllocTRES names none",
+    "result": "`saved`, `unsaved`, `failed`, or `overtaken`: the job ended, or somebody else was first",
+    "state": "`running`, `renew`, `keep`, `yield`",
+    "job_id": "as squeue shows it",
+}
 
 
 def as_markdown() -> str:
@@ -39,6 +41,8 @@ def as_markdown() -> str:
 
 def _pieces() -> Iterator[str]:
     yield HEAD
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in LABELS.items()]
+    yield "\n".join(["| label | value |", "|---|---|", *rows, ""])
     for group in SITE:
         yield f"## {group.title}\n\nThere when: {group.when}.\n"
         rows = [_row(one) for one in group.metrics]

@@ -51,11 +51,9 @@ def expressions() -> list[str]:
 
 
 def metrics_in(text: str) -> set[str]:
-    return set(
-        re.findall(
-            r"\b(?:ltgf_|gpu_)[a-z_]+", re.sub(r'"[^"]*"|by \([^)]*\)|\w+:\w+:\w+', "", text)
-        )
-    )
+    """Names of metrics in a query: not those of labels, nor those that rules record."""
+    plain = re.sub(r'"[^"]*"|by \([^)]*\)|\w+:\w+:\w+', "", text)
+    return set(re.findall(r"\b(?:ltgf_|gpu_)[a-z_]+", plain))
 
 
 KNOWN = {
