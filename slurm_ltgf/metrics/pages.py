@@ -12,7 +12,7 @@ For people who chart `ltgf`, and for those who write rules on it: every metric t
 and the daemon tell. Made from `slurm_ltgf/metrics/catalog.py`; how to set it up is in
 [watch with Prometheus](../how-to/watch-with-prometheus.md).
 
-Seconds are seconds, times are seconds since 1970, a GPU-second is one GPU for one second. *Weighted*
+Seconds are seconds, times are seconds since 1970, a GPU-second is one GPU for a second. *Weighted*
 ones count GPU types by `fairness.gpu_weights`, as `ltgf fairness` does; *physical* ones do not, and
 parts of a GPU (MIG, MPS, shards) are parts. What is not known has no sample: unknown is not zero.
 What is over the window (`fairness.window`) slides and is a gauge; what ends in `_total` only rises,
@@ -25,10 +25,10 @@ any more.
 """
 LABELS = {
     "cluster": "Slurm's ClusterName",
-    "tenant": "the account that is a party to fairness (`fairness.tenant_level`); control characters "
-    "and backslashes are escaped, more than 128 characters cut and marked by a digest",
+    "tenant": "the account that is a party to fairness (`fairness.tenant_level`); control "
+    "characters and backslashes are escaped, more than 128 characters cut and marked by a digest",
     "gpu_type": "as Slurm names it; `untyped` where AllocTRES names none",
-    "result": "`saved`, `unsaved`, `failed`, or `overtaken`: the job ended, or somebody else was first",
+    "result": "`saved`, `unsaved`, `failed`, or `overtaken`: the job ended or somebody was first",
     "state": "`running`, `renew`, `keep`, `yield`",
     "job_id": "as squeue shows it",
 }
