@@ -33,6 +33,10 @@ from slurm_ltgf.checkpoint.protocol import (
 from slurm_ltgf.errors import LtgfError
 
 
+class Unbelievable(ProtocolError):
+    """A file is not of the user that its name says, or no plain file: it counts for nothing."""
+
+
 class BoardError(LtgfError):
     """The board cannot be read or written: look at the named folder."""
 
@@ -106,8 +110,11 @@ class Board:
         Raises:
             ProtocolError, BoardError: as for `record`.
         """
-        askers = {0, self._owner(), uid}
-        asks = [ask for by in sorted(askers) if (ask := self._ask(job_id, by)) is not None]
+        asks: list[Ask] = []
+        for by in sorted({0, self._owner(), uid}):
+            with contextlib.suppress(Unbelievable):  # anybody may make any name: no ask
+                ask = self._ask(job_id, by)
+                asks += [ask] if ask is not None else []
         return max(asks, key=lambda ask: ask.time, default=None)
 
     def say(self, answer: Answer, *, uid: int | None = None) -> None:
@@ -165,21 +172,21 @@ def read_owned(path: Path, *, owners: Iterable[int]) -> bytes:
     """The content of a small file that belongs to one of `owners`; no link is followed.
 
     Raises:
-        ProtocolError: it is a link, a pipe, a file with two names, too long, or somebody else's.
+        Unbelievable: it is a link, a pipe, a file with two names, or somebody else's.
         OSError: it cannot be opened or read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
         if path.is_symlink():
-            raise ProtocolError(f"{path}: a link, not to be believed") from exc
+            raise Unbelievable(f"{path}: a link, not to be believed") from exc
         raise
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise ProtocolError(f"{path}: no plain file with one name, not to be believed")
+            raise Unbelievable(f"{path}: no plain file with one name, not to be believed")
         if found.st_uid not in set(owners):
-            raise ProtocolError(f"{path}: belongs to user {found.st_uid}, not to be believed")
+            raise Unbelievable(f"{path}: belongs to user {found.st_uid}, not to be believed")
         return os.read(descriptor, LARGEST_BYTES + 1)
     finally:
         os.close(descriptor)

@@ -1,10 +1,11 @@
 """CRIU: a program and its children to files, and back, once the driver has freed the GPU.
 
-CRIU runs as root, and whoever could give it files of their own to restore would be root. So what it
-writes and reads lies in a folder of root's on the node, `work`; `seal` has how it gets from there
-into the job's folder and back. No plugin is loaded: the driver's part is done before the dump and
-after the restore, by us (a dump that counts on a plugin which is not there would lose the GPU's
-memory without a word).
+Whoever could give root's CRIU files of their own to restore would be root. So what it writes and
+reads lies in a folder of root's on the node, `work`; `seal` has how it gets from there into the
+job's folder and back. And the paths in an image are the user's, who may have laid a link there
+since: so CRIU runs with the user's own rights to files (`program.Rights`). No plugin is loaded: the
+driver's part is done before the dump and after the restore, by us (a dump that counts on a plugin
+which is not there would lose the GPU's memory without a word).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import contextlib
 import fcntl
 import os
 import re
+import resource
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,19 +24,28 @@ from pathlib import Path
 
 from slurm_ltgf.checkpoint.driver import Call, DriverError, call, result
 from slurm_ltgf.checkpoint.node_files import Job
+from slurm_ltgf.checkpoint.program import Rights, root_of
 from slurm_ltgf.checkpoint.seal import Seal, keep
+from slurm_ltgf.errors import ConfigError
 
 LEAST = (4, 1)
 #: Writing images into the job's folder may take as long as disks do.
 KEEP_S = 3600.0
-#: What is asked of CRIU both ways.
-_BOTH = ("--tcp-established", "--ext-unix-sk", "--file-locks", "--manage-cgroups=ignore")
+KEY_BYTES = 32
+#: What is asked of CRIU both ways. Its plugins would lie beside the images: there are none.
+_BOTH = (
+    "--images-dir=.", "--libdir=.", "-v1", "--tcp-established", "--ext-unix-sk", "--file-locks",
+    "--manage-cgroups=ignore",
+)  # fmt: skip
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Criu:
-    """This node's CRIU. work: a folder of root's. key: seals images. gpus: UUIDs of the node's."""
+    """This node's CRIU. work: a folder of root's that nobody else can enter.
+
+    key: seals images. gpus: UUIDs of the node's.
+    """
 
     program: str
     work: Path
@@ -55,33 +67,28 @@ class Criu:
     def _write(self, job: Job, pids: Sequence[int], key: str, *, leave_running: bool) -> str:
         with self.locked(job.job_id), self.room(job.job_id) as folder:
             root = root_of(pids)
+            rights = Rights.of(root, job.uid)
             after = "--leave-running" if leave_running else "--leave-stopped"
-            self.run("dump", folder, "--tree", str(root), after)
-            Seal.of(folder, job, root, tuple(self.gpus())).write(folder, self.key)
+            os.chown(folder, job.uid, -1)
+            self._run("dump", folder, rights, f"--tree={root}", after)
+            os.chown(folder, os.geteuid(), -1)
+            seal = Seal.of(folder, job, root, rights.gids, tuple(self.gpus()))
+            seal.write(folder, self.key)
             return result(keep(folder, job, key), KEEP_S, "the image")
 
-    def restore(self, folder: Path) -> None:
+    def restore(self, folder: Path, rights: Rights) -> None:
         """Bring back what lies in a folder of root's; its first process becomes our child.
 
         Raises:
             DriverError: CRIU could not: why.
         """
-        self.run("restore", folder, "--restore-detached", "--restore-sibling")
+        for path in (folder, *folder.iterdir()):  # none but CRIU comes as far as there
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        self._run("restore", folder, rights, "--restore-detached", "--restore-sibling")
 
-    def run(self, verb: str, folder: Path, *options: str) -> None:
-        """One command of CRIU.
-
-        Raises:
-            DriverError: it failed: the first error of its log.
-        """
-        plugins = self.work / "no-plugins"
-        plugins.mkdir(mode=0o700, exist_ok=True)
+    def _run(self, verb: str, folder: Path, rights: Rights, *options: str) -> None:
         log = self.work / f"{folder.name}.{verb}.log"
-        argv = [
-            self.program, verb, "--images-dir", str(folder), "--libdir", str(plugins),
-            "--log-file", str(log), "-v1", *_BOTH, *options,
-        ]  # fmt: skip
-        code = spawn(argv)
+        code = _spawn([*rights.criu(self.program, verb), *_BOTH, *options], folder, log)
         why = first_errors(log)
         if code:
             raise DriverError(f"criu {verb}: {why or f'exit {code}'}")
@@ -89,13 +96,14 @@ class Criu:
 
     @contextmanager
     def locked(self, job_id: int, *, wait: bool = True) -> Iterator[None]:
-        """One at a time for a job, also across agents: a killed one's child goes on.
+        """One at a time for a job, also across agents: a killed one's CRIU goes on, and holds it.
 
         Raises:
             BlockingIOError: somebody is at it.
         """
         path = self.work / f"{job_id}.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        os.set_inheritable(descriptor, True)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             yield
@@ -105,6 +113,7 @@ class Criu:
     @contextmanager
     def room(self, job_id: int) -> Iterator[Path]:
         """An empty folder of root's, as long as it is needed."""
+        many_files()
         folder = self.work / f"{job_id}.images"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
@@ -123,11 +132,12 @@ def find(work: Path, gpus: Callable[[], Sequence[str]]) -> Criu | None:
 
     Raises:
         OSError: the folder cannot be used.
+        ConfigError: its key cannot be trusted.
     """
     program = shutil.which("criu")
     if program is None or version(program) < LEAST:
         return None
-    return Criu(program, work, _key(work / "key"), gpus)
+    return Criu(program, work, key_in(work / "key"), gpus)
 
 
 def version(program: str) -> tuple[int, ...]:
@@ -146,63 +156,63 @@ def version(program: str) -> tuple[int, ...]:
     return (int(found[1]), int(found[2])) if found else ()
 
 
-def _key(path: Path) -> bytes:
-    """The key that seals images: a site's own if it put one on all nodes, else made here."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    try:
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-            file.write(os.urandom(32))
-    except FileExistsError:
-        pass
-    return path.read_bytes()
-
-
-def root_of(pids: Sequence[int]) -> int:
-    """The program that `ltgf-ckpt run` started or an agent brought back: in a session of its own.
-
-    Steps and the batch script are in sessions too, but Slurm's daemon started those.
+def key_in(path: Path) -> bytes:
+    """The key that seals images: a site's own if it put one on all nodes, else made here.
 
     Raises:
-        DriverError: there is none, or several.
+        ConfigError: who knows or chose it cannot be told, or it is too short.
+        OSError: it cannot be read or made.
     """
-    found = [
-        pid
-        for pid in pids
-        if (stat := stat_of(pid)) and int(stat[3]) == pid and not is_step(int(stat[1]))
-    ]
-    if len(found) != 1:
-        raise DriverError(
-            f"{len(found)} programs in sessions of their own, not one: the batch script must start"
-            " it by `ltgf-ckpt run -- PROGRAM`, without srun"
-        )
-    return found[0]
+    if not path.exists() and not path.is_symlink():
+        fresh = path.with_name(".key.new")
+        fresh.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
+            file.write(os.urandom(KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, path)
+        fresh.unlink(missing_ok=True)
+    if path.is_symlink():
+        raise ConfigError(f"{path}: a link; it must be a file of root's, mode 0600")
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        found = os.fstat(file.fileno())
+        is_ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        if not stat.S_ISREG(found.st_mode) or not is_ours:
+            raise ConfigError(
+                f"{path}: who can read or write it could have root restore anything: make it a file"
+                " of root's, mode 0600, or remove it and all images that it sealed"
+            )
+        key = file.read(4096)
+    if len(key) < KEY_BYTES:
+        raise ConfigError(f"{path}: {len(key)} bytes, a key has {KEY_BYTES} or more; remove it")
+    return key
 
 
-def is_step(pid: int) -> bool:
-    """Whether a process is Slurm's own for a step."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").startswith("slurmstepd")
-    return False
+def many_files() -> None:
+    """Let this process open as many files as it may: an image has some of each thread's."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def stat_of(pid: int) -> list[str]:
-    """/proc/PID/stat from the state on: state, parent, group, session ...; [] if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def spawn(argv: Sequence[str]) -> int:
-    """Run a program to its end, away from our own files; its exit code.
+def _spawn(argv: Sequence[str], folder: Path, log: Path) -> int:
+    """Run a program in a folder to its end, away from our own files; its exit code.
 
     Raises:
         DriverError: it cannot be started.
     """
-    actions = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
+    write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDWR, 0),
+        (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_RDWR, 0),
+        (os.POSIX_SPAWN_OPEN, 2, str(log), write, 0o600),
+    ]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
     try:
-        pid = os.posix_spawn(argv[0], list(argv), environment, file_actions=actions)
+        with contextlib.chdir(folder):
+            pid = os.posix_spawn(argv[0], list(argv), environment, file_actions=actions)
     except OSError as exc:
         raise DriverError(f"{argv[0]}: {exc.strerror}") from exc
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -1,8 +1,8 @@
 """Brings a job's program back from its image, and stays with it to its end: a process of root's.
 
-It moves into the cgroup of the job's batch step before anything else: what it brings back is then
-bound and counted as all of the job, and ends with it. Where Slurm tracks by something else it ends
-the program itself once the batch script is gone.
+It moves into the cgroup of the job's batch step before it brings anything back: that is then bound
+and counted as all of the job, and ends with it. Where Slurm tracks by something else it ends the
+program itself once the batch script is gone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from slurm_ltgf.checkpoint.driver import Device, DriverError, result, states
 from slurm_ltgf.checkpoint.node_files import Job, as_user
 from slurm_ltgf.checkpoint.phases import Op, Stage
 from slurm_ltgf.checkpoint.processes import below
+from slurm_ltgf.checkpoint.program import KEEPER, Rights, call_oneself, wake
 from slurm_ltgf.checkpoint.protocol import encode
-from slurm_ltgf.checkpoint.revive import DONE, WISH, told
+from slurm_ltgf.checkpoint.revive import DONE, ENDED, WISH, told
 from slurm_ltgf.checkpoint.seal import Seal, cut_output, fetch
+from slurm_ltgf.errors import LtgfError
 
 CGROUPS = Path("/sys/fs/cgroup")
 LOOK_S = 0.5
@@ -42,8 +44,8 @@ def wish(job: Job) -> str:
     def work() -> str:
         asked, done = told(job.dir / WISH, job.uid), told(job.dir / DONE, job.uid)
         run = str(job.restart)
-        is_wanted = asked.get("restart") == run and done.get("restart") != run
-        return asked.get("image", "") if is_wanted else ""
+        is_done = done.get("restart") == run and any(word in done for word in ENDED)
+        return asked.get("image", "") if asked.get("restart") == run and not is_done else ""
 
     return result(as_user(job.uid, work), 20, f"job {job.job_id}: its folder {job.dir}")
 
@@ -69,6 +71,7 @@ class Keeper:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             if os.fork() == 0:
+                call_oneself(KEEPER)
                 self.run(image)
         finally:
             os._exit(0)
@@ -80,26 +83,33 @@ class Keeper:
             with self.criu.locked(job.job_id, wait=False):
                 if wish(job) != image:
                     return
+                self._tell(began=int(time.time()))
                 root, is_bound = self._bring_back(image)
                 self._tell(pid=root)
         except BlockingIOError:
             return  # another one is at it
-        except (DriverError, OSError) as exc:
+        except (LtgfError, OSError) as exc:
             self._tell(why=str(exc))
             return
-        self._tell(code=self._end_of(root, is_bound=is_bound))
+        self._tell(pid=root, code=self._end_of(root, is_bound=is_bound))
 
     def _bring_back(self, image: str) -> tuple[int, bool]:
         with self.criu.room(self.job.job_id) as folder:
             seal = fetch(image, self.job, folder, self.criu.key)
-            is_bound = enter_cgroup(self.pids())
+            rights = Rights(seal.uid, seal.gids)
+            rights.check()
+            pids = set(self.pids())
+            if not pids:
+                raise DriverError(f"job {self.job.job_id} has no process here any more")
+            is_bound = enter_cgroup(pids)
             cut_output(self.job, seal.output_bytes)
-            self.criu.restore(folder)
+            self.criu.restore(folder, rights)
         try:
             self._give_gpus(seal)
         except DriverError:
             kill_all(seal.root)
             raise
+        wake(one.pid for one in below(seal.root))
         return seal.root, is_bound
 
     def _give_gpus(self, seal: Seal) -> None:
@@ -125,8 +135,9 @@ class Keeper:
             if not is_bound and time.monotonic() - asked > JOB_S:
                 asked = time.monotonic()
                 ours = {one.pid for one in below(root)}
-                if not set(self.pids()) - ours:
-                    kill_all(root)
+                with contextlib.suppress(LtgfError):  # Slurm does not answer: asked again
+                    if not set(self.pids()) - ours:
+                        kill_all(root)
             time.sleep(LOOK_S)
 
     def _tell(self, **keys: object) -> None:

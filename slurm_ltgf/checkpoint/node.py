@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from slurm_ltgf.checkpoint.board import BoardError
 from slurm_ltgf.checkpoint.driver import DriverError
 from slurm_ltgf.checkpoint.node_files import Job
-from slurm_ltgf.checkpoint.node_hands import Tools, marked
+from slurm_ltgf.checkpoint.node_hands import Tools, marked, owner_of
 from slurm_ltgf.checkpoint.node_job import Attendance
 from slurm_ltgf.checkpoint.protocol import Mode, ProtocolError, Record
 from slurm_ltgf.errors import LtgfError
@@ -98,14 +98,17 @@ class Agent:
         """Begin with jobs that have come, and forget those that are gone."""
         here = self.processes.all(older_s=0)
         try:
-            records = self._records(set(here))
+            records = self._records(here)
         except OSError as exc:
             self.tools.tell(f"{self.tools.board.folder}: {exc.strerror}")
             return
-        for job_id, record in records.items():
+        for job_id, found in records.items():
             known = self._jobs.get(job_id)
-            if known is None or (known.job.restart != record.restart and not known.is_busy):
-                self._attend(record)
+            runs = {(one.uid, one.restart) for one in found}
+            if known is None or (
+                (known.job.uid, known.job.restart) not in runs and not known.is_busy
+            ):
+                self._attend(job_id, found)
         for job_id, one in list(self._jobs.items()):
             if job_id not in here and not one.hands.pids():
                 one.hands.forget()
@@ -116,28 +119,34 @@ class Agent:
                     self.tools.revive(one.job)
                 one.say_ready()
 
-    def _records(self, job_ids: set[int]) -> dict[int, Record]:
-        """Those of jobs here that the agent is to checkpoint."""
-        found = {}
+    def _records(self, here: Mapping[int, frozenset[int]]) -> dict[int, list[Record]]:
+        """Those of jobs here that the agent may be to checkpoint; anybody can write some.
+
+        Only who has processes in a job is looked at: who has not, has no record of it.
+        """
+        found: dict[int, list[Record]] = {}
         for path in self.tools.board.folder.iterdir():
             match = _RECORD.fullmatch(path.name)
-            if match is None or int(match[1]) not in job_ids:
+            if match is None:
+                continue
+            job_id, uid = int(match[1]), int(match[2])
+            if not any(owner_of(pid) == uid for pid in here.get(job_id, ())):
                 continue
             with contextlib.suppress(BoardError, ProtocolError):
-                record = self.tools.board.record(int(match[1]), int(match[2]))
+                record = self.tools.board.record(job_id, uid)
                 if record is not None and record.mode is not Mode.APP:
-                    found[record.job_id] = record
+                    found.setdefault(job_id, []).append(record)
         return found
 
-    def _attend(self, record: Record) -> None:
+    def _attend(self, job_id: int, records: list[Record]) -> None:
         """Slurm says whose the job is: a record of somebody else's counts for nothing."""
         try:
-            seat = self.seat(record.job_id)
+            seat = self.seat(job_id)
         except LtgfError as exc:
-            self.tools.tell(f"job {record.job_id}: {exc}")
+            self.tools.tell(f"job {job_id}: {exc}")
             return
-        if seat is None or seat[:2] != (record.uid, record.restart):
-            return
-        uid, restart, rank, ranks = seat
-        job = Job(record.job_id, uid, restart, rank, ranks, record.mode, record.dir)
-        self._jobs[record.job_id] = Attendance(job, self.tools)
+        for record in records:
+            if seat is not None and seat[:2] == (record.uid, record.restart):
+                uid, restart, rank, ranks = seat
+                job = Job(job_id, uid, restart, rank, ranks, record.mode, record.dir)
+                self._jobs[job_id] = Attendance(job, self.tools)

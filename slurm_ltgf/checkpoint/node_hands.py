@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,6 +29,7 @@ from slurm_ltgf.checkpoint.driver import (
 )
 from slurm_ltgf.checkpoint.node_files import Job
 from slurm_ltgf.checkpoint.phases import Op, Plan, Stage, Told, Want
+from slurm_ltgf.checkpoint.program import stat_of, wake
 from slurm_ltgf.checkpoint.protocol import Mode
 
 _FORTH = (Op.LOCK, Op.CHECKPOINT)
@@ -164,7 +163,7 @@ class Hands:
             self.tools.tell(f"job {self.job.job_id}: waits until its GPUs' memory is free again")
             return
         if op is Op.LOCK:
-            self._make_mark()
+            self.mark()
         left = plan.until - now if plan is not None else phases.LOCK_S
         self._calls[pid] = op, start(self.tools.device, op, pid, timeout_s=max(left - 1, 1))
 
@@ -200,9 +199,8 @@ class Hands:
     def pids(self) -> list[int]:
         """The job's processes now: those that Slurm names, that are its user's and still there."""
         for pid in self.tools.pids(self.job.job_id):
-            with contextlib.suppress(OSError):
-                if Path(f"/proc/{pid}").stat().st_uid == self.job.uid:
-                    self._known.setdefault(pid, _began(pid))
+            if owner_of(pid) == self.job.uid:
+                self._known.setdefault(pid, _began(pid))
         for pid, began in list(self._known.items()):
             if not began or _began(pid) != began:
                 del self._known[pid]
@@ -218,12 +216,8 @@ class Hands:
 
     def _wake(self, pids: Iterable[int]) -> None:
         """Those that CRIU left stopped run again."""
-        if self.job.mode is not Mode.CRIU or not self.is_marked:
-            return
-        for pid in pids:
-            if _stat(pid)[:1] == ["T"]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+        if self.job.mode is Mode.CRIU and self.is_marked:
+            wake(pids)
 
     # --- the mark ---------------------------------------------------------------------------------
 
@@ -236,7 +230,8 @@ class Hands:
     def _mark(self) -> Path:
         return self.tools.marks / str(self.job.job_id)
 
-    def _make_mark(self) -> None:
+    def mark(self) -> None:
+        """Write down that its processes are touched from now on."""
         if not self.is_marked:
             job = {**asdict(self.job), "dir": str(self.job.dir)}
             mark = json.dumps({"job": job, "needs": self.needs})
@@ -250,8 +245,10 @@ class Hands:
     def _unmark(self) -> None:
         self.tools.room.leave(self.job.job_id)
         images = self.tools.images
-        if images is None or not images.is_busy(self.job.job_id):
-            self._mark.unlink(missing_ok=True)
+        if images is not None and images.is_busy(self.job.job_id):
+            return
+        self._wake(self.pids())  # CRIU may have come to its end since they were woken
+        self._mark.unlink(missing_ok=True)
 
 
 def marked(marks: Path) -> list[tuple[Job, dict[str, int]]]:
@@ -266,14 +263,13 @@ def marked(marks: Path) -> list[tuple[Job, dict[str, int]]]:
     return found
 
 
+def owner_of(pid: int) -> int | None:
+    """Whose a process is; None: it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}").stat().st_uid
+    return None
+
+
 def _began(pid: int) -> str:
     """When a process began, in the kernel's clock: with its number it names one process alone."""
-    return (_stat(pid) or [""] * 20)[19]
-
-
-def _stat(pid: int) -> list[str]:
-    """Its /proc/PID/stat from the state on; [] if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
+    return (stat_of(pid) or [""] * 20)[19]

@@ -147,12 +147,16 @@ class Attendance:
         if now >= ask.deadline:
             return "its time was over before the node's agent looked"
         if ask.action is Action.PAUSE:
-            return ""
+            is_alone = self.job.mode is Mode.CRIU and self.job.ranks == 1
+            has_none = is_alone and not self.hands.has_gpu()
+            return "it uses no GPU (yet): there is nothing to pause" if has_none else ""
         if self.job.mode is not Mode.CRIU:
             return "the driver can only pause it; to disk by --ckpt=criu or --ckpt=app"
         if self.job.ranks > 1:
             return "it runs on several nodes, whose connections CRIU cannot restore; --ckpt=app"
-        return "" if self.tools.images else "its node has no CRIU of version 4.1 or later"
+        if self.tools.images is None:
+            return "its node cannot write it to disk: no CRIU 4.1 or later, or no key (see its log)"
+        return ""
 
     def _save(self, plan: Plan, now: int) -> None:
         """All are checkpointed: that is a pause; for the rest an image is written, too."""
@@ -161,6 +165,7 @@ class Attendance:
             self._bytes, self._is_saved = sum(self.hands.needs.values()), True
             self._answer(Phase.SAVED, plan.key)
         elif self._image is None:
+            self.hands.mark()  # also of a program without a GPU: CRIU stops it
             self._image = images.start(
                 self.job, self.hands.pids(), key=plan.key,
                 leave_running=self._action is Action.CHECKPOINT,

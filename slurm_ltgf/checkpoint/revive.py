@@ -19,13 +19,18 @@ from pathlib import Path
 from slurm_ltgf.checkpoint.archive import Archive
 from slurm_ltgf.checkpoint.board import read_owned, replace_owned
 from slurm_ltgf.checkpoint.place import Place
+from slurm_ltgf.checkpoint.program import WRAPPER, call_oneself
 from slurm_ltgf.checkpoint.protocol import ProtocolError, decode, encode
 
 #: The wish to be brought back, and what came of it: both of the job's user, in its folder.
 WISH, DONE, OUTPUT, SEAL = "ltgf-revive", "ltgf-revived", "ltgf-out", "SEAL"
+#: What came of a wish: one of these keys; before that it is under way.
+ENDED = ("pid", "why", "code")
 POLL_S = 0.2
-#: An agent that has not begun by then is not there.
-BEGIN_S = 120.0
+#: An agent that has not begun by then is not there; one that has may have much to copy.
+BEGIN_S, COPY_S = 120.0, 3600.0
+#: A program that is gone for so long, and nobody told its exit code: its keeper is gone, too.
+GONE_S = 15.0
 NOT_REVIVED = 75
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -39,6 +44,7 @@ def run(argv: Sequence[str], place: Place, say: Callable[[str], None]) -> int:
     """
     if place.job_id:
         place.enter()
+    call_oneself(WRAPPER)
     image = _image(place)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     output = _Output(place.folder / OUTPUT, is_new=image is None)
@@ -86,27 +92,60 @@ def _ended(child: int) -> int | None:
 def _revived(place: Place, image: str, output: _Output, say: Callable[[str], None]) -> int:
     wish = {"restart": place.restart, "image": image, "job_id": place.job_id}
     replace_owned(place.folder / WISH, encode(wish), mode=0o600)
-    began = time.monotonic()
+    waits = _Waits(place.folder / DONE, str(place.restart), say)
+    return _wait(waits.code, waits.pid, output)
 
-    def look() -> int | None:
-        done = told(place.folder / DONE, os.geteuid())
-        if done.get("restart") != str(place.restart):
-            if time.monotonic() - began < BEGIN_S:
-                return None
-            say("no agent (ltgf node) brings it back on this node")
+
+class _Waits:
+    """For a program that an agent brings back, and for its end."""
+
+    def __init__(self, path: Path, run: str, say: Callable[[str], None]) -> None:
+        self._path, self._run, self._say = path, run, say
+        self._began = time.monotonic()
+        self._gone_at: float | None = None
+
+    def _told(self) -> dict[str, str]:
+        done = told(self._path, os.geteuid())
+        return done if done.get("restart") == self._run else {}
+
+    def pid(self) -> int:
+        """Of the program; 0: it is not back yet."""
+        pid = self._told().get("pid", "")
+        return int(pid) if pid.isdecimal() else 0
+
+    def code(self) -> int | None:
+        """What this run ends with; None: it is not over."""
+        done = self._told()
+        if done.get("code", "").isdecimal():
+            return int(done["code"])
+        why = done.get("why") or self._why_lost(done)
+        if why:
+            self._say(f"not brought back: {why}" if "pid" not in done else why)
             return NOT_REVIVED
-        if why := done.get("why"):
-            say(f"not brought back: {why}")
-            return NOT_REVIVED
-        code = done.get("code", "")
-        return int(code) if code.isdecimal() else None
+        return None
 
-    def pid() -> int:
-        done = told(place.folder / DONE, os.geteuid())
-        is_ours = done.get("restart") == str(place.restart)
-        return int(done.get("pid", "0")) if is_ours else 0
+    def _why_lost(self, done: dict[str, str]) -> str:
+        if "pid" not in done:
+            within_s = COPY_S if done else BEGIN_S
+            if time.monotonic() - self._began < within_s:
+                return ""
+            return f"no agent (ltgf node) did it on this node within {within_s:.0f} s"
+        if self._is_there():
+            self._gone_at = None
+            return ""
+        self._gone_at = self._gone_at or time.monotonic()
+        if time.monotonic() - self._gone_at < GONE_S:
+            return ""
+        return f"the program ended, and nobody was there to see how: {self._path.name} has no code"
 
-    return _wait(look, pid, output)
+    def _is_there(self) -> bool:
+        try:
+            os.kill(self.pid(), 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True
+        return True
 
 
 def told(path: Path, uid: int) -> dict[str, str]:

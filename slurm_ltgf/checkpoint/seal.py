@@ -3,10 +3,12 @@
 Who restores an image as root runs whatever is in it. So root signs what it wrote, with a key that
 the job's user does not have, and restores nothing else: files are copied into root's folder first,
 and what was copied is compared with the seal. The user may delete an image, and copy it, no more.
+An image counts for later runs of the job that it was made of, and for nothing else.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
@@ -14,34 +16,45 @@ import os
 import socket
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from slurm_ltgf.checkpoint.archive import Archive
 from slurm_ltgf.checkpoint.driver import Call, DriverError, result
 from slurm_ltgf.checkpoint.node_files import Job, as_user
 from slurm_ltgf.checkpoint.revive import OUTPUT, SEAL
 
+FORMAT = 1
 _BLOCK = 16 << 20
-_LARGEST_SEAL = 1 << 20
+#: Room for some 100,000 files; longer ones are not written, and not read.
+LARGEST_SEAL = 16 << 20
+#: The user's folder, or a file in it, that does not answer for so long is away.
+ANSWER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What an image consists of. root: its first process. gpus: UUIDs of the node's GPUs.
+    """What an image consists of. restart: the run of the job that it was made of.
 
+    root: its first process. gids: the groups that it runs with. gpus: UUIDs of the node's GPUs.
     files: name to size and SHA-256. output_bytes: of the program's output at that time.
     """
 
     job_id: int
     uid: int
+    restart: int
     root: int
+    gids: tuple[int, ...]
     gpus: tuple[str, ...]
     output_bytes: int
     files: dict[str, tuple[int, str]]
 
     @classmethod
-    def of(cls, folder: Path, job: Job, root: int, gpus: tuple[str, ...]) -> Seal:
+    def of(
+        cls, folder: Path, job: Job, root: int, gids: tuple[int, ...], gpus: tuple[str, ...]
+    ) -> Seal:
         """The seal of a folder that CRIU has just written."""
         files = {}
         for path in sorted(folder.iterdir()):
@@ -49,30 +62,60 @@ class Seal:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             files[path.name] = (path.stat().st_size, digest)
         size = result(as_user(job.uid, lambda: _output_bytes(job)), 30, "the program's output")
-        return cls(job.job_id, job.uid, root, gpus, int(size), files)
+        return cls(job.job_id, job.uid, job.restart, root, gids, gpus, int(size), files)
 
     def write(self, folder: Path, key: bytes) -> None:
-        """Put it beside the files."""
-        content = json.dumps(asdict(self)).encode()
-        mac = hmac.digest(key, content, "sha256").hex().encode()
-        (folder / SEAL).write_bytes(mac + b"\n" + content)
+        """Put it beside the files.
+
+        Raises:
+            DriverError: it is too long to be read again.
+        """
+        content = json.dumps({"format": FORMAT, **asdict(self)}).encode()
+        text = hmac.digest(key, content, "sha256").hex().encode() + b"\n" + content
+        if len(text) > LARGEST_SEAL:
+            raise DriverError(f"an image of {len(self.files)} files is too large to be sealed")
+        (folder / SEAL).write_bytes(text)
 
     @classmethod
     def read(cls, text: bytes, key: bytes, job: Job) -> Seal:
-        """A seal that root made for this job.
+        """A seal that root made of an earlier run of this job.
 
         Raises:
             DriverError: it is not.
         """
         mac, _, content = text.partition(b"\n")
         if not hmac.compare_digest(mac, hmac.digest(key, content, "sha256").hex().encode()):
-            raise DriverError("the image was not sealed by this node, or was changed since")
-        keys = json.loads(content)
-        keys["files"] = {name: (size, digest) for name, (size, digest) in keys["files"].items()}
-        seal = cls(**{**keys, "gpus": tuple(keys["gpus"])})
+            raise DriverError(
+                "the image was not sealed by this node (or one with the same key), or its seal was"
+                " changed since"
+            )
+        seal = cls._of_keys(json.loads(content))
         if (seal.job_id, seal.uid) != (job.job_id, job.uid):
             raise DriverError(f"the image is of job {seal.job_id}, not of {job.job_id}")
+        if seal.restart >= job.restart:
+            raise DriverError(
+                f"the image is of run {seal.restart} of job {job.job_id}, and this is run"
+                f" {job.restart}: only a later run is brought back from it"
+            )
         return seal
+
+    @classmethod
+    def _of_keys(cls, keys: Any) -> Seal:
+        """What a seal of root's own says."""
+        try:
+            if keys.pop("format") != FORMAT:
+                raise ValueError
+            files = {_plain(name): (size, digest) for name, (size, digest) in keys["files"].items()}
+            sets = {"files": files, "gids": tuple(keys["gids"]), "gpus": tuple(keys["gpus"])}
+            return cls(**{**keys, **sets})
+        except (AttributeError, KeyError, TypeError, ValueError) as exc:
+            raise DriverError("the image was sealed by another version of ltgf") from exc
+
+
+def _plain(name: str) -> str:
+    if "/" in name or name in ("", ".", "..", SEAL):
+        raise ValueError
+    return name
 
 
 def _output_bytes(job: Job) -> str:
@@ -120,61 +163,83 @@ def _keep(sources: dict[str, int], job: Job, key: str) -> str:
 def fetch(name: str, job: Job, into: Path, key: bytes) -> Seal:
     """Copy an image from the job's folder into root's, and see that it is as it was sealed.
 
+    What lies beside it there, the seal does not name, and it is left there.
+
     Raises:
         DriverError: it is not, or cannot be read.
         OSError: there is no room for it.
     """
-    with _opened(job, name, [SEAL]) as (source,):
-        seal = Seal.read(os.read(source, _LARGEST_SEAL), key, job)
-    names = sorted(seal.files)
-    with _opened(job, name, names) as sources:
-        for file, source in zip(names, sources, strict=True):
-            if _copy(source, into / file, seal.files[file][0]) != seal.files[file][1]:
-                raise DriverError(f"the image's {file} was changed since it was sealed")
+    ((_, source),) = _opened(job, name, [SEAL])
+    with source:
+        seal = Seal.read(_whole(source.fileno(), LARGEST_SEAL), key, job)
+    for file, source in _opened(job, name, sorted(seal.files)):
+        with source:
+            size, digest = seal.files[file]
+            if _copy(source.fileno(), into / file, size) != digest:
+                raise DriverError(f"image {name}: {file} was changed since it was sealed")
     return seal
 
 
-class _opened:  # noqa: N801 - used as a with statement alone
-    """Files of a checkpoint, opened by the job's user, handed to root."""
+def _opened(job: Job, name: str, names: list[str]) -> Iterator[tuple[str, IO[bytes]]]:
+    """Files of a checkpoint, each opened by the job's user and handed to root, who closes it.
 
-    def __init__(self, job: Job, name: str, names: list[str]) -> None:
-        self._job, self._name, self._names = job, name, names
-        self._files: list[int] = []
-
-    def __enter__(self) -> list[int]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with ours, theirs:
-            call = as_user(self._job.uid, lambda: self._send(theirs))
-            theirs.close()
-            while len(self._files) < len(self._names):
-                _, files, _, _ = socket.recv_fds(ours, 1, 1)
-                if not files:
-                    break
-                self._files += files
+    Raises:
+        DriverError: one is not there, is no plain file, or the folder does not answer.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with ours, theirs:
+        ours.settimeout(ANSWER_S)
+        sender = as_user(job.uid, lambda: _send(job.dir, name, names, theirs))
+        theirs.close()
         try:
-            result(call, 60, f"image {self._name}")
-            for file in self._files:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
-                    raise DriverError(f"image {self._name}: not all of it are files")
-        except DriverError:
-            self.__exit__()
-            raise
-        return self._files
+            for file in names:
+                yield file, _received(ours, sender, f"image {name}")
+        finally:
+            ours.close()
+            sender.kill()
 
-    def __exit__(self, *exc: object) -> None:
-        for file in self._files:
-            os.close(file)
 
-    def _send(self, to: socket.socket) -> str:
-        if "/" in self._name or any("/" in name for name in self._names):
-            raise DriverError(f"image {self._name!r}: no folder's name")
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        folder = os.open(self._job.dir / self._name, flags | os.O_DIRECTORY)
-        for name in self._names:
-            file = os.open(name, flags | os.O_NONBLOCK, dir_fd=folder)
-            socket.send_fds(to, [b"."], [file])
-            os.close(file)
-        return ""
+def _received(ours: socket.socket, sender: Call, what: str) -> IO[bytes]:
+    try:
+        _, files, _, _ = socket.recv_fds(ours, 1, 1)
+    except TimeoutError:
+        raise DriverError(f"{what}: no answer in {ANSWER_S:g} s") from None
+    if not files:
+        result(sender, 5, what)
+        raise DriverError(f"{what}: cannot be handed over: more files than may be open at once")
+    file = os.fdopen(files[0], "rb", buffering=0)
+    if not stat.S_ISREG(os.fstat(files[0]).st_mode):
+        file.close()
+        raise DriverError(f"{what}: not all of it are plain files")
+    return file
+
+
+def _send(place: Path, name: str, names: list[str], to: socket.socket) -> str:
+    """Being the user: open the files of a checkpoint, and hand each over."""
+    if "/" in name or name in ("", ".", ".."):
+        raise DriverError(f"{name!r} is no folder's name")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = name
+    try:
+        folder = os.open(place / name, flags | os.O_DIRECTORY)
+        for file in names:
+            descriptor = os.open(file, flags | os.O_NONBLOCK, dir_fd=folder)
+            socket.send_fds(to, [b"."], [descriptor])
+            os.close(descriptor)
+    except OSError as exc:
+        why = "a link" if exc.errno in (errno.ELOOP, errno.ENOTDIR) else exc.strerror
+        raise DriverError(f"{file}: {why}") from exc
+    return ""
+
+
+def _whole(source: int, most: int) -> bytes:
+    """All of a file, or one byte more than may be."""
+    text = b""
+    while len(text) <= most and (block := os.read(source, most + 1 - len(text))):
+        text += block
+    if len(text) > most:
+        raise DriverError(f"the image's {SEAL} is longer than {most} bytes, not root's")
+    return text
 
 
 def _copy(source: int, to: Path, size: int) -> str:

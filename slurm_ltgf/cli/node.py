@@ -14,6 +14,7 @@ from slurm_ltgf.cli.app import App
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from slurm_ltgf.checkpoint.criu import Criu
     from slurm_ltgf.checkpoint.node import Agent
     from slurm_ltgf.checkpoint.node_files import Job
 
@@ -58,7 +59,6 @@ def command(ctx: click.Context, /, *, name: str | None, state: Path, work: Path)
 
 
 def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
-    from slurm_ltgf.checkpoint import criu
     from slurm_ltgf.checkpoint.board import Board
     from slurm_ltgf.checkpoint.driver import Cuda
     from slurm_ltgf.checkpoint.keeper import Keeper, wish
@@ -74,7 +74,7 @@ def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
     say = _once()
     processes = Processes(lambda: node_jobs.processes(node), say)
     device, room = Cuda(), Room(free_memory)
-    images = criu.find(own_folder(work), lambda: sorted(free_memory()))
+    images = _images(own_folder(work), say)
 
     def revive(job: Job) -> None:
         if images is not None and (image := wish(job)):
@@ -98,7 +98,7 @@ def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
 
 
 def own_folder(path: Path) -> Path:
-    """A folder that nobody but this user can write.
+    """A folder that nobody but this user can enter.
 
     Raises:
         ConfigError: it is somebody else's, or others can write it.
@@ -109,7 +109,21 @@ def own_folder(path: Path) -> Path:
     found = path.lstat()
     if path.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise ConfigError(f"{path}: must be a folder of root's that nobody else can write")
+    path.chmod(0o700)  # what CRIU writes as a job's user lies in it, out of that user's reach
     return path
+
+
+def _images(work: Path, say: Callable[[str], None]) -> Criu | None:
+    """What writes processes to disk; without it jobs are still paused, and brought back."""
+    from slurm_ltgf.checkpoint import criu
+    from slurm_ltgf.checkpoint.preflight import free_memory
+    from slurm_ltgf.errors import ConfigError
+
+    try:
+        return criu.find(work, lambda: sorted(free_memory()))
+    except (ConfigError, OSError) as exc:
+        say(f"jobs cannot be written to disk: {exc}")
+        return None
 
 
 def _once() -> Callable[[str], None]:
