@@ -91,7 +91,10 @@ class Seal:
             )
         seal = cls._of_keys(json.loads(content))
         if (seal.job_id, seal.uid) != (job.job_id, job.uid):
-            raise DriverError(f"the image is of job {seal.job_id}, not of {job.job_id}")
+            raise DriverError(
+                f"the image is of job {seal.job_id} of user {seal.uid}, not of {job.job_id} of user"
+                f" {job.uid}"
+            )
         if seal.restart >= job.restart:
             raise DriverError(
                 f"the image is of run {seal.restart} of job {job.job_id}, and this is run"
@@ -207,11 +210,10 @@ def _received(ours: socket.socket, sender: Call, what: str) -> IO[bytes]:
     if not files:
         result(sender, 5, what)
         raise DriverError(f"{what}: cannot be handed over: more files than may be open at once")
-    file = os.fdopen(files[0], "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(files[0]).st_mode):
-        file.close()
+        os.close(files[0])
         raise DriverError(f"{what}: not all of it are plain files")
-    return file
+    return os.fdopen(files[0], "rb", buffering=0)
 
 
 def _send(place: Path, name: str, names: list[str], to: socket.socket) -> str:
