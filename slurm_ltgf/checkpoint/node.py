@@ -105,9 +105,7 @@ class Agent:
         for job_id, found in records.items():
             known = self._jobs.get(job_id)
             runs = {(one.uid, one.restart) for one in found}
-            if known is None or (
-                (known.job.uid, known.job.restart) not in runs and not known.is_busy
-            ):
+            if known is None or (known.job.uid, known.job.restart) not in runs:
                 self._attend(job_id, found)
         for job_id, one in list(self._jobs.items()):
             if job_id not in here and not one.hands.pids():
@@ -149,4 +147,6 @@ class Agent:
             if seat is not None and seat[:2] == (record.uid, record.restart):
                 uid, restart, rank, ranks = seat
                 job = Job(job_id, uid, restart, rank, ranks, record.mode, record.dir)
+                if job_id in self._jobs:  # of a run that is over, whatever was under way in it
+                    self._jobs[job_id].hands.forget()
                 self._jobs[job_id] = Attendance(job, self.tools)
