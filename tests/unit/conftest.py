@@ -1,6 +1,7 @@
 """What several unit tests start from: the command, with a ledger of the test's own."""
 
 import pytest
+from criu_here import criu  # noqa: F401 - a fixture
 from mps_node import ltgf_mps, node  # noqa: F401 - fixtures
 
 from slurm_ltgf.cli.main import run
