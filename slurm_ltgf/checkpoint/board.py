@@ -110,11 +110,8 @@ class Board:
         Raises:
             ProtocolError, BoardError: as for `record`.
         """
-        asks: list[Ask] = []
-        for by in sorted({0, self._owner(), uid}):
-            with contextlib.suppress(Unbelievable):  # anybody may make any name: no ask
-                ask = self._ask(job_id, by)
-                asks += [ask] if ask is not None else []
+        askers = {0, self._owner(), uid}
+        asks = [ask for by in sorted(askers) if (ask := self._ask(job_id, by)) is not None]
         return max(asks, key=lambda ask: ask.time, default=None)
 
     def say(self, answer: Answer, *, uid: int | None = None) -> None:
@@ -144,7 +141,10 @@ class Board:
 
     def _ask(self, job_id: int, by: int) -> Ask | None:
         name = f"{job_id}.ask.{by}"
-        content = self._read(name, owners={by})
+        try:
+            content = self._read(name, owners={by})
+        except Unbelievable:  # anybody may make any name: that is no ask
+            return None
         if content is None:
             return None
         what = str(self.folder / name)

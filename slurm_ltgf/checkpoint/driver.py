@@ -92,6 +92,24 @@ class Cuda:
             raise DriverError(f"{op} of process {pid}: {_first_line(exc)}") from exc
 
 
+class Missing:
+    """No driver's checkpoint on this node: processes run on, and preflight says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def remap(self, gpus: Mapping[str, str]) -> None:
+        """Nothing is restored here."""
+
+    def state(self, pid: int) -> Stage | None:
+        """Where a process with the driver's library is, as nobody can have touched it."""
+        return Stage.RUNNING
+
+    def act(self, op: Op, pid: int, timeout_s: float) -> None:
+        """Cannot be done."""
+        raise DriverError(f"{op} of process {pid}: {self._why}")
+
+
 def _has_checkpoint() -> bool:
     try:
         return importlib.util.find_spec("cuda.core.checkpoint") is not None

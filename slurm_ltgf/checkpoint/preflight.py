@@ -58,14 +58,14 @@ class Facts:
     processes: tuple[ProcessFacts, ...]
 
 
-def verdict(pids: Iterable[int]) -> tuple[str, dict[str, int]]:
+def verdict(pids: Iterable[int], *, has_api: bool = True) -> tuple[str, dict[str, int]]:
     """Why processes that have GPU memory cannot be checkpointed, "" if they can.
 
     And how many bytes they have of each GPU, by its UUID: to be free when they are to go on.
     """
     pids = list(pids)
     used = gpu_memory(pids)
-    facts = look(pids, has_api=True, gpu_bytes=lambda asked: _sums(used))
+    facts = look(pids, has_api=has_api, gpu_bytes=lambda asked: _sums(used))
     needs: dict[str, int] = {}
     for by_gpu in used.values():
         for gpu, size in by_gpu.items():

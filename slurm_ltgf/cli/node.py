@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slurm_ltgf.checkpoint.criu import Criu
+    from slurm_ltgf.checkpoint.driver import Cuda, Missing
     from slurm_ltgf.checkpoint.node import Agent
     from slurm_ltgf.checkpoint.node_files import Job
 
@@ -40,8 +41,8 @@ def command(ctx: click.Context, /, *, name: str | None, state: Path, work: Path)
     """Checkpoint this node's jobs that were submitted with --ckpt=driver or criu: run it as root.
 
     It answers `ltgf pause`, and for criu `ltgf checkpoint` and `requeue`, in these jobs' place. It
-    needs cuda-core and the folder checkpoint.records, which all nodes see. SIGTERM ends it; jobs
-    that are paused then stay so until it runs again.
+    needs cuda-core (else whoever asks is told) and the folder checkpoint.records, which all nodes
+    see. SIGTERM ends it; jobs that are paused then stay so until it runs again.
     """
     from slurm_ltgf.cli.daemon import log_to_stderr
     from slurm_ltgf.daemon import Notifier, Stop
@@ -73,7 +74,7 @@ def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
         raise ConfigError("ltgf node: set checkpoint.records: the folder where jobs are asked")
     say = _once()
     processes = Processes(lambda: node_jobs.processes(node), say)
-    device, room = Cuda(), Room(free_memory)
+    device, room = _device(say), Room(free_memory)
     images = _images(own_folder(work), say)
 
     def revive(job: Job) -> None:
@@ -87,7 +88,7 @@ def _agent(app: App, node: str, state: Path, work: Path) -> Agent:
         board=Board(Path(records)),
         device=device,
         pids=processes.of,
-        look=verdict,
+        look=lambda pids: verdict(pids, has_api=isinstance(device, Cuda)),
         room=room,
         marks=own_folder(state),
         tell=say,
@@ -111,6 +112,17 @@ def own_folder(path: Path) -> Path:
         raise ConfigError(f"{path}: must be a folder of root's that nobody else can write")
     path.chmod(0o700)  # what CRIU writes as a job's user lies in it, out of that user's reach
     return path
+
+
+def _device(say: Callable[[str], None]) -> Cuda | Missing:
+    """The driver; without cuda-core jobs are told why they cannot be paused."""
+    from slurm_ltgf.checkpoint.driver import Cuda, DriverError, Missing
+
+    try:
+        return Cuda()
+    except DriverError as exc:
+        say(f"jobs cannot be paused: {exc}")
+        return Missing(str(exc))
 
 
 def _images(work: Path, say: Callable[[str], None]) -> Criu | None:

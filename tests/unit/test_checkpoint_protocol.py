@@ -180,6 +180,29 @@ def test_only_root_the_owner_and_the_user_are_heard(tmp_path):
 
 
 @pytest.mark.skipif(UID != 0, reason="gives files away")
+@pytest.mark.parametrize("kind", ["file", "link", "pipe", "folder"])
+def test_a_name_that_somebody_else_took_is_no_ask_and_keeps_nobody_from_asking(tmp_path, kind):
+    board = Board(tmp_path)
+    os.chown(tmp_path, 64030, 64030)
+    path = tmp_path / "7.ask.1234"
+    if kind == "file":
+        path.write_bytes(encode(keys_of(ASK)))
+        os.chown(path, 4321, 4321)
+    elif kind == "link":
+        path.symlink_to("7.ask.0")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    assert board.hear(7, 1234) is None
+    path.rename(tmp_path / f"7.ask.{UID}")
+    assert board.asked(7) is None
+    if kind != "folder":
+        board.ask(ASK)
+        assert board.hear(7, 1234) == ASK
+
+
+@pytest.mark.skipif(UID != 0, reason="gives files away")
 def test_nobody_answers_for_another(tmp_path):
     board = Board(tmp_path)
     board.say(ANSWER)
