@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from slurm_ltgf.checkpoint.board import read_owned, replace_owned
+from slurm_ltgf.checkpoint.keys import ProtocolError, decode, encode
 from slurm_ltgf.checkpoint.place import Place
-from slurm_ltgf.checkpoint.protocol import Action, ProtocolError, decode, encode
+from slurm_ltgf.checkpoint.protocol import Action
 
 T = TypeVar("T")
 

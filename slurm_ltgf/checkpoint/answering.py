@@ -11,8 +11,9 @@ from typing import Any
 
 from slurm_ltgf.checkpoint.archive import LAST, Archive, DamagedCheckpoint
 from slurm_ltgf.checkpoint.board import BoardError
+from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.checkpoint.place import Place
-from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase, ProtocolError
+from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase
 
 _OPEN = (Phase.READY, Phase.WORKING)
 

@@ -16,16 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_ltgf.checkpoint.keys import LARGEST_BYTES, ProtocolError, decode, encode
 from slurm_ltgf.checkpoint.protocol import (
-    LARGEST_BYTES,
     Answer,
     Ask,
-    ProtocolError,
     Record,
     answer_of,
     ask_of,
-    decode,
-    encode,
     keys_of,
     record_keys,
     record_of,

@@ -19,11 +19,11 @@ from pathlib import Path
 from slurm_ltgf.checkpoint.board import replace_owned
 from slurm_ltgf.checkpoint.criu import Criu
 from slurm_ltgf.checkpoint.driver import Device, DriverError, result, states
+from slurm_ltgf.checkpoint.keys import encode
 from slurm_ltgf.checkpoint.node_files import Job, as_user
 from slurm_ltgf.checkpoint.phases import Op, Stage
 from slurm_ltgf.checkpoint.processes import below
 from slurm_ltgf.checkpoint.program import KEEPER, Rights, call_oneself, wake
-from slurm_ltgf.checkpoint.protocol import encode
 from slurm_ltgf.checkpoint.revive import DONE, ENDED, WISH, told
 from slurm_ltgf.checkpoint.seal import Seal, cut_output, fetch
 from slurm_ltgf.errors import LtgfError

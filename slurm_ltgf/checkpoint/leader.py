@@ -14,7 +14,8 @@ from typing import Any
 from slurm_ltgf.checkpoint.accord import ANYWHERE, Accord, Plan, Told, wait
 from slurm_ltgf.checkpoint.archive import Archive
 from slurm_ltgf.checkpoint.board import BoardError
-from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase, ProtocolError
+from slurm_ltgf.checkpoint.keys import ProtocolError
+from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase
 
 #: How long a file may take until every node sees it.
 VISIBLE_S = 1.0

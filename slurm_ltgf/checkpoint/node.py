@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 from slurm_ltgf.checkpoint.board import BoardError
 from slurm_ltgf.checkpoint.driver import DriverError
+from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.checkpoint.node_files import Job
 from slurm_ltgf.checkpoint.node_hands import Tools, marked, owner_of
 from slurm_ltgf.checkpoint.node_job import Attendance
-from slurm_ltgf.checkpoint.protocol import Mode, ProtocolError, Record
+from slurm_ltgf.checkpoint.protocol import Mode, Record
 from slurm_ltgf.errors import LtgfError
 
 #: How often asks are looked for, and how often while one is being answered.

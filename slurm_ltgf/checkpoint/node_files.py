@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 
 from slurm_ltgf.checkpoint.board import Board, BoardError, read_owned, replace_owned
 from slurm_ltgf.checkpoint.driver import Call, call, result
+from slurm_ltgf.checkpoint.keys import ProtocolError, decode, encode
 from slurm_ltgf.checkpoint.phases import Plan, Stage, Told, Want
-from slurm_ltgf.checkpoint.protocol import Answer, Mode, ProtocolError, decode, encode
+from slurm_ltgf.checkpoint.protocol import Answer, Mode
 
 PLAN, RANK = "ltgf-nodes", "ltgf-node-"
 #: A file system that does not answer for so long is away.

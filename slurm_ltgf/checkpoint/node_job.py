@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from slurm_ltgf.checkpoint import phases
 from slurm_ltgf.checkpoint.board import BoardError
 from slurm_ltgf.checkpoint.driver import Call, DriverError
+from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.checkpoint.node_files import Job, Seen, exchange, say
 from slurm_ltgf.checkpoint.node_hands import Hands, Tools
 from slurm_ltgf.checkpoint.phases import Plan, Told, Want
-from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Mode, Phase, ProtocolError
+from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Mode, Phase
 
 #: A folder that cannot be used for so long: the job goes back.
 LOST_S = 15.0

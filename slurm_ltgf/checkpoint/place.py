@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_ltgf.checkpoint.board import Board, BoardError
-from slurm_ltgf.checkpoint.protocol import Answer, Ask, Mode, Phase, ProtocolError, Record
+from slurm_ltgf.checkpoint.keys import ProtocolError
+from slurm_ltgf.checkpoint.protocol import Answer, Ask, Mode, Phase, Record
 
 SIGNAL = "USR2"
 _LAUNCH = ("SLURM_RESTART_COUNT", "SLURM_STEP_ID", "TORCHELASTIC_RESTART_COUNT")

@@ -4,32 +4,22 @@ The asking side (`ltgf requeue`, the daemon) puts an ask on the board; the job, 
 nodes that acts for it, puts its answer beside it. Files are all that is needed: no signal, no
 socket, no Slurm inside the container. docs/reference/checkpoint-protocol.md describes every key.
 
-A file is `key=value` a line, the first `format=1`; unknown keys are skipped. `board` has the files
-themselves. Standard library alone: training images import this.
+`keys` has the text of a file, `board` the files themselves. Standard library alone: training images
+import this.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
 
-from slurm_ltgf.errors import InputError
+from slurm_ltgf.checkpoint.keys import ProtocolError, Reader
 
-FORMAT = 1
-#: No file on the board is longer, and no text in it that is not a path.
-LARGEST_BYTES, LONGEST_TEXT = 8192, 500
-
-_E = TypeVar("_E", bound=StrEnum)
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
-
-
-class ProtocolError(InputError):
-    """A file on the board is not what it should be: which, what, why."""
 
 
 class Mode(StrEnum):
@@ -133,53 +123,13 @@ def ask_id() -> str:
     return os.urandom(8).hex()
 
 
-# --- text -----------------------------------------------------------------------------------------
-
-
-def encode(keys: Mapping[str, object]) -> bytes:
-    """The file of some keys: None and "" are left out; no value can begin a line of its own.
-
-    >>> encode({"id": "ab", "why": "two\\nlines", "step": None})
-    b'format=1\\nid=ab\\nwhy=two lines\\n'
-    """
-    lines = [f"format={FORMAT}"]
-    for key, value in keys.items():
-        if value is None or value == "":
-            continue
-        shown = str(int(value)) if isinstance(value, bool) else str(value)
-        longest = None if key in ("dir", "command") else LONGEST_TEXT
-        lines.append(f"{key}={_one_line(shown)[:longest]}")
-    return ("\n".join(lines) + "\n").encode(errors="surrogateescape")
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else " " for c in text)
-
-
-def decode(content: bytes, what: str) -> dict[str, str]:
-    """Keys and values of a file.
-
-    Raises:
-        ProtocolError: too long, cut, or of another format.
-    """
-    if len(content) > LARGEST_BYTES:
-        raise ProtocolError(f"{what}: longer than {LARGEST_BYTES} bytes")
-    lines = content.decode(errors="surrogateescape").split("\n")
-    if not content.endswith(b"\n") or not lines[0].startswith("format="):
-        raise ProtocolError(f"{what}: cut, or no file of the checkpoint protocol")
-    keys = dict(line.split("=", 1) for line in lines if "=" in line)
-    if keys["format"] != str(FORMAT):
-        raise ProtocolError(f"{what}: format {keys['format'][:20]!r}, this program knows {FORMAT}")
-    return keys
-
-
 def record_of(keys: Mapping[str, str], *, uid: int, what: str) -> Record:
     """A record's keys as a `Record`.
 
     Raises:
         ProtocolError: a key is missing or wrong.
     """
-    read = _Reader(keys, what)
+    read = Reader(keys, what)
     folder = Path(read.text("dir", needed=True))
     if not folder.is_absolute():
         raise ProtocolError(f"{what}: dir={str(folder)!r}: must be an absolute path")
@@ -220,7 +170,7 @@ def ask_of(keys: Mapping[str, str], what: str) -> Ask:
     Raises:
         ProtocolError: a key is missing or wrong.
     """
-    read = _Reader(keys, what)
+    read = Reader(keys, what)
     key = read.text("id", needed=True)
     if not _ID.fullmatch(key):
         raise ProtocolError(f"{what}: id={key[:40]!r}: must be letters, digits and '-' alone")
@@ -243,7 +193,7 @@ def answer_of(keys: Mapping[str, str], what: str) -> Answer:
     Raises:
         ProtocolError: a key is missing or wrong.
     """
-    read = _Reader(keys, what)
+    read = Reader(keys, what)
     name = read.text("name")
     if "/" in name or name in (".", ".."):
         raise ProtocolError(f"{what}: name={name!r}: must be a folder's name, not a path")
@@ -265,43 +215,6 @@ def answer_of(keys: Mapping[str, str], what: str) -> Answer:
 def keys_of(said: Ask | Answer) -> dict[str, object]:
     """An ask or an answer as the keys of its file."""
     return {name: getattr(said, name) for name in said.__dataclass_fields__}
-
-
-class _Reader:
-    """Values of keys, or the one line that says which is wrong."""
-
-    def __init__(self, keys: Mapping[str, str], what: str) -> None:
-        self._keys, self._what = keys, what
-
-    def text(self, key: str, *, needed: bool = False) -> str:
-        if needed and not self._keys.get(key):
-            raise ProtocolError(f"{self._what}: {key} is missing")
-        return self._keys.get(key, "")
-
-    def number(self, key: str) -> int:
-        found = self.optional(key, int)
-        if found is None:
-            raise ProtocolError(f"{self._what}: {key} is missing")
-        return int(found)
-
-    def optional(self, key: str, kind: Callable[[str], Any]) -> Any:
-        value = self.text(key)
-        if not value:
-            return None
-        try:
-            found = kind(value)
-        except ValueError:
-            found = -1
-        if not 0 <= found < 1 << 63:
-            raise ProtocolError(f"{self._what}: {key}={value[:40]!r}: must be a number >= 0")
-        return found
-
-    def word(self, key: str, words: type[_E]) -> _E:
-        value = self.text(key, needed=True)
-        if value not in set(words):
-            known = ", ".join(words)
-            raise ProtocolError(f"{self._what}: {key}={value[:40]!r}: must be one of {known}")
-        return words(value)
 
 
 def withdrawn(ask: Ask, action: Action, now: int) -> Ask:

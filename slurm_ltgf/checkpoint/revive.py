@@ -18,9 +18,9 @@ from pathlib import Path
 
 from slurm_ltgf.checkpoint.archive import Archive
 from slurm_ltgf.checkpoint.board import read_owned, replace_owned
+from slurm_ltgf.checkpoint.keys import ProtocolError, decode, encode
 from slurm_ltgf.checkpoint.place import Place
 from slurm_ltgf.checkpoint.program import WRAPPER, call_oneself
-from slurm_ltgf.checkpoint.protocol import ProtocolError, decode, encode
 
 #: The wish to be brought back, and what came of it: both of the job's user, in its folder.
 WISH, DONE, OUTPUT, SEAL = "ltgf-revive", "ltgf-revived", "ltgf-out", "SEAL"

@@ -28,9 +28,10 @@ from slurm_ltgf.checkpoint.accord import ANYWHERE, Accord, Plan, Told, wait
 from slurm_ltgf.checkpoint.archive import Archive, Checkpoint
 from slurm_ltgf.checkpoint.bell import Bell
 from slurm_ltgf.checkpoint.board import BoardError
+from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.checkpoint.leader import Leader
 from slurm_ltgf.checkpoint.place import Place, here
-from slurm_ltgf.checkpoint.protocol import Action, ProtocolError
+from slurm_ltgf.checkpoint.protocol import Action
 
 POLL_S = 0.5
 #: How much longer than the leader the other ranks wait for its word.

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import localtime
 
 from slurm_ltgf.checkpoint.board import Board, BoardError
-from slurm_ltgf.checkpoint.protocol import ProtocolError
+from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, Verdict, contest, verdicts
 from slurm_ltgf.core.lease_guards import HOUR_S, Guards, Situation, allowance
 from slurm_ltgf.core.model import UNKNOWN

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from slurm_ltgf.checkpoint.board import BoardError
-from slurm_ltgf.checkpoint.protocol import ProtocolError
+from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.core.ending import Cause, why_signalled
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.move import Goal, Move, State

@@ -12,19 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_ltgf.checkpoint.board import BoardError
-from slurm_ltgf.checkpoint.protocol import Action, Phase, ProtocolError, withdrawn
+from slurm_ltgf.checkpoint.keys import ProtocolError
+from slurm_ltgf.checkpoint.protocol import Action, Phase, withdrawn
 from slurm_ltgf.core.ending import story, was_requeued
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.core.move import Act, Goal, Gone, Group, Move, Said, Seen, State
 from slurm_ltgf.core.requeue import advance, is_absent, refused
 from slurm_ltgf.errors import LedgerError, LtgfError, SlurmRefused, SlurmUnavailable
 from slurm_ltgf.service.move_begin import Beginnings
-from slurm_ltgf.service.move_facts import (
-    MoveRefused,
-    ask_of,
-    audit_entry,
-    is_paused,
-)
+from slurm_ltgf.service.move_facts import MoveRefused, ask_of, audit_entry, is_paused
 from slurm_ltgf.slurm.text import expand_hostlist
 from slurm_ltgf.store.files import LockHeldError
 

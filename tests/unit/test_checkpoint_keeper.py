@@ -20,13 +20,14 @@ from slurm_ltgf.checkpoint.board import Board, replace_owned
 from slurm_ltgf.checkpoint.criu import Criu, key_in
 from slurm_ltgf.checkpoint.driver import DriverError
 from slurm_ltgf.checkpoint.keeper import Keeper, enter_cgroup, mapping, wish
+from slurm_ltgf.checkpoint.keys import encode
 from slurm_ltgf.checkpoint.node import Agent, Processes
 from slurm_ltgf.checkpoint.node_files import Job
 from slurm_ltgf.checkpoint.node_hands import Room, Tools
 from slurm_ltgf.checkpoint.phases import Op, Stage
 from slurm_ltgf.checkpoint.processes import below
 from slurm_ltgf.checkpoint.program import KEEPER, call_oneself, stat_of
-from slurm_ltgf.checkpoint.protocol import Action, Ask, Mode, Phase, encode, withdrawn
+from slurm_ltgf.checkpoint.protocol import Action, Ask, Mode, Phase, withdrawn
 
 UID, JOB = 65534, 7
 SOURCE = Path(__file__).parents[2] / "slurm_ltgf"

@@ -10,19 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_ltgf.checkpoint.board import Board, BoardError, replace_owned
+from slurm_ltgf.checkpoint.keys import ProtocolError, decode, encode
 from slurm_ltgf.checkpoint.protocol import (
     Action,
     Answer,
     Ask,
     Mode,
     Phase,
-    ProtocolError,
     Record,
     answer_of,
     ask_id,
     ask_of,
-    decode,
-    encode,
     keys_of,
     record_keys,
     record_of,
