@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_ltgf.checkpoint.board import replace_owned
+from slurm_ltgf.checkpoint.disk import checksum, sync_folder, sync_tree
 from slurm_ltgf.errors import InputError
 
 MANIFEST, LAST = "MANIFEST", "last"
@@ -29,7 +30,6 @@ KEPT = 2
 _NAME = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
 #: What a rank found, while it is written and when it is; no part of the checkpoint.
 _SHARES = (".share-", "..share-")
-_BLOCK_BYTES = 1 << 22
 
 
 class DamagedCheckpoint(InputError):
@@ -93,7 +93,7 @@ class Archive:
         self._seal(path, step=step, ranks=ranks, notes=notes)
         name = self._free_name(step)
         path.rename(self.folder / name)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         self._point(name)
         self._prune(name)
         return name
@@ -112,7 +112,7 @@ class Archive:
             self._seal(path, step=step, ranks=1, notes={})
         else:
             checksum(path, flush=True)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         self._point(name)
 
     def settle(self, found: Checkpoint | None) -> None:
@@ -151,7 +151,7 @@ class Archive:
             "files": dict(sorted(files.items())),
         }
         _write(path / MANIFEST, json.dumps(content, indent=0).encode())
-        _sync_tree(path)
+        sync_tree(path)
 
     def last(
         self, *, verify: bool = True, say: Callable[[str], None] = lambda line: None
@@ -221,7 +221,7 @@ class Archive:
             fresh.unlink()
         fresh.symlink_to(name)
         fresh.rename(self.folder / LAST)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
     def _prune(self, newest: str) -> None:
         """Keep the newest ones; a folder is renamed before it is emptied, so that none is half."""
@@ -256,23 +256,6 @@ def check(found: Checkpoint, *, checksums: bool) -> None:
             raise DamagedCheckpoint(f"{path}: {what}")
 
 
-def checksum(path: Path, *, flush: bool = False) -> tuple[int, int]:
-    """A file's size and CRC-32; flush: bring it to the disk first.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    crc, size = 0, 0
-    with path.open("rb", buffering=0) as file:
-        if flush:
-            os.fsync(file.fileno())
-        buffer = bytearray(_BLOCK_BYTES)
-        while n := file.readinto(buffer):
-            crc = zlib.crc32(memoryview(buffer)[:n], crc)
-            size += n
-    return size, crc
-
-
 def _order(name: str) -> tuple[int, int]:
     match = _NAME.fullmatch(name)
     return (int(match[1]), int(match[2] or 0)) if match else (-1, 0)
@@ -289,16 +272,3 @@ def _files(path: Path) -> list[str]:
 
 def _write(path: Path, content: bytes) -> None:
     replace_owned(path, content, mode=0o600)
-
-
-def _sync_tree(path: Path) -> None:
-    for root, _, _ in os.walk(path):
-        _sync_folder(Path(root))
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

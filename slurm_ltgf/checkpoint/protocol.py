@@ -46,13 +46,19 @@ class Action(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where a job is. going: it trained on after a hold, or after an ask that came to nothing."""
+    """Where a job is.
+
+    refused: it cannot, or will not, for reasons of its own. going: it trained on after a hold, or
+    after an ask that came to nothing. stopped: it saved for Slurm's signal, and ends unfinished.
+    """
 
     READY = "ready"
     WORKING = "working"
     SAVED = "saved"
     FAILED = "failed"
+    REFUSED = "refused"
     GOING = "going"
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ class Answer:
     """What a run of a job says of itself; ask: the id it speaks of, "" for none.
 
     name: of the checkpoint, a folder in the job's. bytes, seconds: of the save. None: not known.
+    Of no ask, with ready and stopped, they are of the last save that nobody asked for.
     """
 
     job_id: int

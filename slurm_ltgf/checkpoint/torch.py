@@ -27,8 +27,7 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,8 @@ from slurm_ltgf.checkpoint.arena import Arena, aligned
 from slurm_ltgf.checkpoint.layout import Layout, Piece, bytes_of, pieces_of
 from slurm_ltgf.checkpoint.place import here
 from slurm_ltgf.checkpoint.randomness import random_states, set_random_states
-from slurm_ltgf.checkpoint.tree import put_together, take_apart
+from slurm_ltgf.checkpoint.transfer import Transfer, read, write
+from slurm_ltgf.checkpoint.tree import leaves, put_together, take_apart
 from slurm_ltgf.errors import InputError
 
 #: So much is written or read while the next part is copied.
@@ -130,7 +130,9 @@ class Stage:
         content = take_apart({"parts": state, "random": random_states()}, layout.number)
         arena = self._reserve(layout.pieces)
         with (folder / f"rank-{self._rank}.bin").open("wb", buffering=0) as file:
-            writer = _Transfer(lambda begin, size: _write(file, arena.buffer(begin, size)))
+            writer = Transfer(
+                lambda begin, size: write(file, arena.buffer(begin, size)), part_bytes=PART_BYTES
+            )
             self._copy_out(layout.pieces, copied=writer.reached)
             if release:
                 self._release([piece for piece in layout.pieces if piece.is_on_gpu])
@@ -156,10 +158,12 @@ class Stage:
         arena = self._reserve(saved.pieces).ready()
         with (folder / f"{name}.bin").open("rb", buffering=0) as file:
             state = put_together(index["state"], lambda number: saved.tensor(number, arena))
-            read = _Transfer(lambda begin, size: _read(file, arena.buffer(begin, size)))
-            read.reached(saved.size)
-            self._bring_in(state["parts"], saved, read.wait_for)
-            read.finish(saved.size)
+            reader = Transfer(
+                lambda begin, size: read(file, arena.buffer(begin, size)), part_bytes=PART_BYTES
+            )
+            reader.reached(saved.size)
+            self._bring_in(state["parts"], saved, reader.wait_for)
+            reader.finish(saved.size)
         for part, content in state["parts"].items():
             self._load_part(self._parts[part], content)
         set_random_states(state["random"])
@@ -203,7 +207,7 @@ class Stage:
         """All memory that tensors of the parts have, gradients too."""
         layout = Layout()
         for part in self._parts.values():
-            for tensor in _tensors(part.state_dict()):
+            for tensor in leaves(part.state_dict(), torch.Tensor):
                 layout.number(tensor)
             if isinstance(part, torch.nn.Module):
                 for parameter in part.parameters():
@@ -259,74 +263,6 @@ class Stage:
             self._stream.synchronize()
 
 
-class _Transfer:
-    """Reads or writes a file part by part in a thread, as far as it was told it may."""
-
-    def __init__(self, move: Callable[[int, int], None]) -> None:
-        self._move, self._may, self._done = move, 0, 0
-        self._is_last = False
-        self._error: OSError | None = None
-        self._change = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="ltgf-transfer", daemon=True)
-        self._thread.start()
-
-    def reached(self, end: int) -> None:
-        """It may go on to this byte."""
-        with self._change:
-            self._may = end
-            self._change.notify_all()
-
-    def wait_for(self, end: int) -> None:
-        """Wait until it has got to this byte; its error is raised here."""
-        with self._change:
-            self._change.wait_for(lambda: self._done >= end or self._error is not None)
-        if self._error is not None:
-            raise self._error
-
-    def finish(self, end: int) -> None:
-        """Let it run to the end, and wait for it."""
-        with self._change:
-            self._may, self._is_last = end, True
-            self._change.notify_all()
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        try:
-            for begin, end in self._parts():
-                self._move(begin, end - begin)
-                with self._change:
-                    self._done = end
-                    self._change.notify_all()
-        except OSError as exc:
-            with self._change:
-                self._error = exc
-                self._change.notify_all()
-
-    def _parts(self) -> Iterator[tuple[int, int]]:
-        while True:
-            with self._change:
-                self._change.wait_for(lambda: self._may > self._done or self._is_last)
-                begin, end = self._done, min(self._may, self._done + PART_BYTES)
-                if begin >= self._may:
-                    return
-            yield begin, end
-
-
-def _write(file: Any, content: memoryview) -> None:
-    while content:
-        content = content[file.write(content) :]
-
-
-def _read(file: Any, into: memoryview) -> None:
-    while into:
-        got = file.readinto(into)
-        if not got:
-            raise OSError(0, "shorter than its index says", file.name)
-        into = into[got:]
-
-
 def _compare(name: str, live: Any, saved: Any) -> None:
     """Raise if a module's tensors are not those of the checkpoint."""
     missing, extra = sorted(set(live) - set(saved)), sorted(set(saved) - set(live))
@@ -337,17 +273,6 @@ def _compare(name: str, live: Any, saved: Any) -> None:
             raise OtherModel(
                 f"{name}.{key}: {list(tensor.shape)}, in the checkpoint {list(saved[key].shape)}"
             )
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _tensors(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
 
 
 def _copied(value: Any) -> Any:

@@ -5,10 +5,12 @@ No pickle: what is read back cannot run code, and a file of tensors is the tenso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from slurm_ltgf.errors import InputError
+
+T = TypeVar("T")
 
 
 class Unsaveable(InputError):
@@ -60,3 +62,15 @@ def put_together(value: Any, tensor: Callable[[int], Any]) -> Any:
         return {put_together(k, tensor): put_together(v, tensor) for k, v in content}
     made = [put_together(v, tensor) for v in content]
     return tuple(made) if kind == "tuple" else made
+
+
+def leaves(value: Any, kind: type[T]) -> Iterator[T]:
+    """All values of a type in nested dictionaries, lists and tuples."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from leaves(one, kind)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from leaves(one, kind)
