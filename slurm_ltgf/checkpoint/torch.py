@@ -129,14 +129,14 @@ class Stage:
         state = {name: part.state_dict() for name, part in self._parts.items()}
         content = take_apart({"parts": state, "random": random_states()}, layout.number)
         arena = self._reserve(layout.pieces)
-        with (folder / f"rank-{self._rank}.bin").open("wb", buffering=0) as file:
-            writer = Transfer(
-                lambda begin, size: write(file, arena.buffer(begin, size)), part_bytes=PART_BYTES
-            )
-            self._copy_out(layout.pieces, copied=writer.reached)
+        with (
+            (folder / f"rank-{self._rank}.bin").open("wb", buffering=0) as file,
+            Transfer(lambda begin, size: write(file, arena.buffer(begin, size)), PART_BYTES) as out,
+        ):
+            self._copy_out(layout.pieces, copied=out.reached)
             if release:
                 self._release([piece for piece in layout.pieces if piece.is_on_gpu])
-            writer.finish(layout.size)
+            out.finish(layout.size)
         index = {"format": _FORMAT, "size": layout.size, "state": content, **layout.keys()}
         (folder / f"rank-{self._rank}.json").write_text(json.dumps(index))
 
@@ -156,14 +156,14 @@ class Stage:
             raise OtherModel(f"{folder / name}.json: format {index['format']}, not {_FORMAT}")
         saved = Layout.of(index)
         arena = self._reserve(saved.pieces).ready()
-        with (folder / f"{name}.bin").open("rb", buffering=0) as file:
+        with (
+            (folder / f"{name}.bin").open("rb", buffering=0) as file,
+            Transfer(lambda begin, size: read(file, arena.buffer(begin, size)), PART_BYTES) as got,
+        ):
             state = put_together(index["state"], lambda number: saved.tensor(number, arena))
-            reader = Transfer(
-                lambda begin, size: read(file, arena.buffer(begin, size)), part_bytes=PART_BYTES
-            )
-            reader.reached(saved.size)
-            self._bring_in(state["parts"], saved, reader.wait_for)
-            reader.finish(saved.size)
+            got.reached(saved.size)
+            self._bring_in(state["parts"], saved, got.wait_for)
+            got.finish(saved.size)
         for part, content in state["parts"].items():
             self._load_part(self._parts[part], content)
         set_random_states(state["random"])

@@ -10,10 +10,13 @@ from typing import Any
 class Transfer:
     """Reads or writes a file part by part in a thread, as far as it was told it may.
 
+    For a `with` block inside of the file's own: the thread ends before the block does, whatever
+    was raised.
+
     move: reads or writes from a byte on so many, at most part_bytes; may raise OSError.
     """
 
-    def __init__(self, move: Callable[[int, int], None], *, part_bytes: int) -> None:
+    def __init__(self, move: Callable[[int, int], None], part_bytes: int) -> None:
         self._move, self._may, self._done = move, 0, 0
         self._part_bytes = part_bytes
         self._is_last = False
@@ -21,6 +24,12 @@ class Transfer:
         self._change = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="ltgf-transfer", daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> Transfer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end(0)
 
     def reached(self, end: int) -> None:
         """It may go on to this byte."""
@@ -37,12 +46,15 @@ class Transfer:
 
     def finish(self, end: int) -> None:
         """Let it run to the end, and wait for it."""
+        self._end(end)
+        if self._error is not None:
+            raise self._error
+
+    def _end(self, end: int) -> None:
         with self._change:
             self._may, self._is_last = end, True
             self._change.notify_all()
         self._thread.join()
-        if self._error is not None:
-            raise self._error
 
     def _run(self) -> None:
         try:
