@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 #: `save_at` of ranks with steps of their own: each at its next boundary.
 ANYWHERE = -1
+#: The leader's files: the plan of what was asked for, and of a save of the program's own.
+PLAN, OWN = "ltgf-plan", "ltgf-own"
 _SHORTEST_NAP_S, _LONGEST_NAP_S = 0.01, 0.2
 
 
@@ -57,9 +59,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a rank says: ready, heard, passed, written, checked, failed, holding or stopping.
+    """What a rank says: ready, heard, passed, written, checked, failed, broke, holding or stopping.
 
-    "passed": it is beyond the step at which all are to save.
+    "passed": it is beyond the step at which all are to save. "broke": its own program failed.
     """
 
     rank: int
@@ -116,7 +118,7 @@ class Accord:
             known = told is not None and (told.key, told.attempt) == (plan.key, plan.attempt)
             yield told if known else None
 
-    def decide(self, plan: Plan, *, file: str = "ltgf-plan") -> Plan:
+    def decide(self, plan: Plan, *, file: str = PLAN) -> Plan:
         """As the leader: what all are to do. Returns it.
 
         Raises:
@@ -126,7 +128,7 @@ class Accord:
         self._write(file, keys)
         return plan
 
-    def plan(self, *, file: str = "ltgf-plan") -> Plan | None:
+    def plan(self, *, file: str = PLAN) -> Plan | None:
         """What all are to do; None: nothing was decided in this launch."""
         keys = self._read(file)
         if keys is None or keys.get("launch") != self.place.launch:
@@ -171,7 +173,7 @@ class Accord:
         for path in self.place.folder.glob("ltgf-*"):
             name = path.name
             is_rank = name.startswith("ltgf-rank-") and name != "ltgf-rank-0"
-            if is_rank or name in ("ltgf-plan", "ltgf-own", "ltgf-start", "ltgf-bell"):
+            if is_rank or name in (PLAN, OWN, "ltgf-start", "ltgf-bell"):
                 with contextlib.suppress(OSError):
                     path.unlink()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from slurm_ltgf.checkpoint.archive import LAST, Archive, DamagedCheckpoint
 from slurm_ltgf.checkpoint.board import BoardError
+from slurm_ltgf.checkpoint.claims import What
 from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.checkpoint.place import Place
 from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase
@@ -89,6 +90,8 @@ class Answering:
             self._say(f"nobody can ask this job: {exc}")
             return
         self._put(self._place.answer(Phase.READY))
+        if self._place.restart:
+            self._claim(What.CONTINUED)
 
     def answer(self) -> Answer | None:
         """What this run of the job said last."""
@@ -143,32 +146,46 @@ class Answering:
         if save.ask:
             self._reply(save.ask, Phase.WORKING)
 
-    def failed(self, save: Save, why: str) -> None:
-        """Say that it came to nothing."""
+    def failed(self, save: Save, why: str, *, is_own: bool = False) -> None:
+        """Say that it came to nothing. is_own: the program itself is why."""
         if save.ask:
-            self._reply(save.ask, Phase.FAILED, why=why)
+            self._reply(save.ask, Phase.REFUSED if is_own else Phase.FAILED, why=why)
 
     def refuse(self, ask: Ask, why: str) -> None:
-        """Say no to an ask."""
-        self._reply(ask, Phase.FAILED, why=why)
+        """Say no to an ask: the program cannot, or will not."""
+        self._reply(ask, Phase.REFUSED, why=why)
+
+    def stopped(self) -> None:
+        """Say that the program saved for Slurm's signal and has ended, unfinished."""
+        if not self.is_silent:
+            self._put(self._place.answer(Phase.STOPPED, **self._saved()))
+            self._claim(What.STOPPED)
 
     def saved(self, save: Save) -> None:
         """Say that it is saved, and where."""
         ask = save.ask
         if ask is None:
             return
-        name, _ = link_state(self._place.folder)
-        name = "" if "/" in name else name
-        step, size = None, None
-        try:
-            found = Archive(self._place.folder).read(name)
-            step, size = found.step, found.bytes
-        except (OSError, DamagedCheckpoint):
-            pass
         seconds = time.time() - save.began
-        self._reply(ask, Phase.SAVED, step=step, name=name, size=size, seconds=seconds)
+        self._reply(ask, Phase.SAVED, seconds=seconds, **self._saved())
         if ask.action is Action.REQUEUE:
             self._held = ask
+
+    def _saved(self) -> dict[str, Any]:
+        """What is known of the checkpoint that counts."""
+        name, _ = link_state(self._place.folder)
+        name = "" if "/" in name else name
+        try:
+            found = Archive(self._place.folder).read(name)
+        except (OSError, DamagedCheckpoint):
+            return {"name": name}
+        return {"name": name, "step": found.step, "size": found.bytes}
+
+    def _claim(self, what: What) -> None:
+        name, since_ns = link_state(self._place.folder)
+        if name and self._place.is_leader:
+            step = self._saved().get("step")
+            self._place.claim(what, saved_at=since_ns // 10**9, step=step, name=name)
 
     def _reply(self, ask: Ask, phase: Phase, **said: Any) -> None:
         self._put(self._place.answer(phase, ask.id, **said))

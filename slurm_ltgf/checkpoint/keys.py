@@ -34,11 +34,12 @@ def encode(keys: Mapping[str, object]) -> bytes:
             continue
         shown = str(int(value)) if isinstance(value, bool) else str(value)
         longest = None if key in ("dir", "command") else LONGEST_TEXT
-        lines.append(f"{key}={_one_line(shown)[:longest]}")
+        lines.append(f"{key}={one_line(shown)[:longest]}")
     return ("\n".join(lines) + "\n").encode(errors="surrogateescape")
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """A text without what could begin a line, or speak to a terminal."""
     return "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else " " for c in text)
 
 

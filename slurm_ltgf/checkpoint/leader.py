@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from slurm_ltgf.checkpoint.accord import ANYWHERE, Accord, Plan, Told, wait
-from slurm_ltgf.checkpoint.archive import Archive
-from slurm_ltgf.checkpoint.board import BoardError
-from slurm_ltgf.checkpoint.keys import ProtocolError
-from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase
+from slurm_ltgf.checkpoint.accord import ANYWHERE, PLAN, Accord, Plan, Told, wait
+from slurm_ltgf.checkpoint.archive import Archive, Checkpoint
+from slurm_ltgf.checkpoint.protocol import Action, Ask, Phase
+from slurm_ltgf.checkpoint.voice import Voice
 
 #: How long a file may take until every node sees it.
 VISIBLE_S = 1.0
 HEARTBEAT_S = 60.0
-#: How often the leader sees that its record and its answer are still on the board.
-LOOK_AFTER_S = 10.0
+#: What a rank says when nothing will come of a plan, or not of this attempt.
+_NO = frozenset({"failed", "broke", "passed"})
 
 
 class Leader:
@@ -38,12 +35,11 @@ class Leader:
         self._can_pause = can_pause
         self._plan: Plan | None = None
         self._margin = 2
-        self._asked: set[str] = set()
+        self.voice = Voice(accord.place, say)
         self._signals = 0
         self._boundary = (0.0, 0)
         self._step_s = 0.0
-        self._said: Answer | None = None
-        self._saved_at = self._beat_at = self._looked_at = time.monotonic()
+        self._saved_at = self._beat_at = time.monotonic()
 
     # --- making plans -----------------------------------------------------------------------------
 
@@ -72,7 +68,7 @@ class Leader:
         plan = self._wanted(rung=rung)
         if plan is None:
             self._beat(step)
-            self._look_after()
+            self.voice.look_after()
             return
         self._margin = 2
         if self._independent:
@@ -89,8 +85,7 @@ class Leader:
         if rung:
             self._signals += 1
             return replace(empty, key=f"signal-{self._signals}", stop=True)
-        ask = self._place.hear(self._say)
-        if ask is not None and ask.id not in self._asked and not ask.is_end:
+        if ask := self.voice.hear():
             return self._plan_for(ask, now)
         interval_s = self._place.interval_s
         if interval_s and time.monotonic() - self._saved_at >= interval_s:
@@ -99,18 +94,19 @@ class Leader:
         return None
 
     def _plan_for(self, ask: Ask, now: int) -> Plan | None:
-        self._asked.add(ask.id)
         plan = Plan(
             self._place.launch, ask.id, "hear",
             action=ask.action, deadline=ask.deadline, hold_until=ask.hold_until,
         )  # fmt: skip
         if now >= ask.deadline:
-            self._answer(plan, Phase.FAILED, why="its time was over before the program looked")
+            self.voice.answer(
+                plan, Phase.REFUSED, why="its time was over before the program looked"
+            )
             return None
         if ask.action is Action.PAUSE and not self._can_pause:
-            self._answer(plan, Phase.FAILED, why="this program cannot pause in place")
+            self.voice.answer(plan, Phase.REFUSED, why="this program cannot pause in place")
             return None
-        self._answer(plan, Phase.WORKING)
+        self.voice.answer(plan, Phase.WORKING)
         return plan
 
     def _hear(self, step: int, stride: int) -> None:
@@ -125,7 +121,7 @@ class Leader:
             self._plan = self._accord.decide(replace(plan, state="save", save_at=save_at))
             return
         missing = [str(rank) for rank, one in enumerate(told, 1) if one is None]
-        if self._is_taken_back(plan):
+        if self.voice.is_taken_back(plan):
             self.withdraw(plan, "the ask was taken back")
         elif time.time() > plan.deadline:
             ranks = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
@@ -169,12 +165,12 @@ class Leader:
 
         def done() -> str | None:
             told = list(self._accord.others(plan))
-            bad = next((one for one in told if one and one.phase in ("failed", "passed")), None)
+            bad = next((one for one in told if one and one.phase in _NO), None)
             if bad is not None:
                 return bad.phase if bad.phase == "passed" else f"rank {bad.rank}: {bad.why}"
             if all(one is not None and one.phase in (phase, "checked") for one in told):
                 return ""
-            return "the ask was taken back" if self._is_taken_back(plan) else None
+            return "the ask was taken back" if self.voice.is_taken_back(plan) else None
 
         why = wait(done, until=plan.deadline)
         if why == "":
@@ -185,91 +181,52 @@ class Leader:
         late = [
             rank for rank, one in enumerate(self._accord.others(plan), 1) if not _is(one, phase)
         ]
-        self.withdraw(plan, why or f"not {phase} in time: rank {late[:8]}", file=file)
+        is_own = any(_is(one, "broke") for one in self._accord.others(plan))
+        why = why or f"not {phase} in time: rank {late[:8]}"
+        self.withdraw(plan, why, file=file, is_own=is_own)
         return False
 
     def all_paused(self, plan: Plan, step: int, *, seconds: float) -> bool:
         """Whether every rank gave its GPUs back; says so."""
-        if self._place.ranks > 1 and not self._all(plan, "written", file="ltgf-plan"):
+        if self._place.ranks > 1 and not self._all(plan, "written", file=PLAN):
             return False
         if self._place.ranks > 1:
             self._accord.decide(replace(plan, state="committed"))
-        self._answer(plan, Phase.SAVED, step=step, seconds=seconds)
+        self.voice.answer(plan, Phase.SAVED, step=step, seconds=seconds)
         return True
 
-    def withdraw(self, plan: Plan, why: str, *, file: str = "ltgf-plan") -> None:
-        """Give a plan up: all ranks go on."""
+    def withdraw(self, plan: Plan, why: str, *, file: str = PLAN, is_own: bool = False) -> None:
+        """Give a plan up: all ranks go on. is_own: the program itself is why."""
         if self._place.ranks > 1:
             with contextlib.suppress(OSError):
                 self._accord.decide(replace(plan, state="withdrawn", why=why), file=file)
         self._say(f"no checkpoint: {why}")
-        self._answer(plan, Phase.FAILED, why=why)
+        self.voice.answer(plan, Phase.REFUSED if is_own else Phase.FAILED, why=why)
         self._forget(plan)
 
     def hold(self, plan: Plan) -> None:
         """Wait until the ask is ended or its time is over; then all go on."""
 
         def over() -> bool | None:
-            return self._is_taken_back(plan) or None
+            return self.voice.is_taken_back(plan) or None
 
         wait(over, until=plan.hold_until)
         if self._place.ranks > 1:
             with contextlib.suppress(OSError):
                 self._accord.decide(replace(plan, state="going"))
-        self._answer(plan, Phase.GOING)
+        self.voice.answer(plan, Phase.GOING)
+        self._forget(plan)
+
+    def saved(self, plan: Plan, found: Checkpoint, *, seconds: float) -> None:
+        """Say what was saved, and be ready for the next ask."""
+        self.voice.saved(plan, found, seconds=seconds)
         self._forget(plan)
 
     def _forget(self, plan: Plan) -> None:
         if self._plan is not None and self._plan.key == plan.key:
             self._plan = None
 
-    # --- the board --------------------------------------------------------------------------------
-
-    def ready(self) -> None:
-        """Say that the job can be asked from now on."""
-        self._say_answer(self._place.answer(Phase.READY))
-
-    def answer_saved(self, plan: Plan, step: int, name: str, *, seconds: float) -> None:
-        """Say what was saved, and be ready for the next ask."""
-        size = self._archive.read(name).bytes
-        self._answer(plan, Phase.SAVED, step=step, name=name, size=size, seconds=seconds)
-        self._forget(plan)
-
-    def _answer(self, plan: Plan, phase: Phase, **said: Any) -> None:
-        """Answer whoever asked for this plan; nobody, if it was not asked for."""
-        if plan.key in self._asked:
-            self._say_answer(self._place.answer(phase, plan.key, **said))
-
-    def _say_answer(self, answer: Answer) -> None:
-        if not self._place.job_id:
-            return
-        self._said = answer
-        try:
-            self._place.board.say(answer)
-        except BoardError as exc:
-            self._say(f"cannot answer: {exc}")
-
-    def _look_after(self) -> None:
-        """Put back what was lost from the board: without it nobody could ask this run again."""
-        if self._said is None or time.monotonic() - self._looked_at < LOOK_AFTER_S:
-            return
-        self._looked_at = time.monotonic()
-        try:
-            self._place.enter()
-            if self._place.board.answer(self._place.job_id, os.geteuid()) is None:
-                self._place.board.say(self._said)
-        except (BoardError, ProtocolError) as exc:
-            self._say(f"cannot be asked: {exc}")
-
-    def _is_taken_back(self, plan: Plan) -> bool:
-        """Whether whoever asked has ended it; a board that cannot be read ends nothing."""
-        if plan.key not in self._asked:
-            return False
-        try:
-            ask = self._place.board.hear(self._place.job_id, os.geteuid())
-        except (BoardError, ProtocolError):
-            return False
-        return ask is None or ask.id != plan.key or ask.is_end
+    # --- looking ----------------------------------------------------------------------------------
 
     def _someone(self, phase: str) -> bool:
         plan = self._plan

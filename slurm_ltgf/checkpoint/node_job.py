@@ -130,12 +130,12 @@ class Attendance:
         if _is_on(self._plan) or ask is None or ask.is_end or ask.id in self._over:
             return
         self._is_saved, self._image, self._action = False, None, ask.action
-        if self._has_answered(ask.id, Phase.SAVED, Phase.FAILED, Phase.GOING):
+        if self._has_answered(ask.id, Phase.SAVED, Phase.FAILED, Phase.REFUSED, Phase.GOING):
             self._over.add(ask.id)
             return
         if why := self._refusal(ask, now):
             self._over.add(ask.id)
-            self._answer(Phase.FAILED, ask.id, why=why)
+            self._answer(Phase.REFUSED, ask.id, why=why)
             return
         self._began = time.monotonic()
         self._answer(Phase.WORKING, ask.id)

@@ -6,15 +6,19 @@ asks and the folder is `ltgf-ckpt/local`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal as signals
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_ltgf.checkpoint.board import Board, BoardError
+from slurm_ltgf.checkpoint.claims import Claim, Claims, What
 from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.checkpoint.protocol import Answer, Ask, Mode, Phase, Record
+from slurm_ltgf.errors import UsageError
 
 SIGNAL = "USR2"
 _LAUNCH = ("SLURM_RESTART_COUNT", "SLURM_STEP_ID", "TORCHELASTIC_RESTART_COUNT")
@@ -80,6 +84,14 @@ class Place:
             return None
         return ask if ask is not None and ask.restart == self.restart else None
 
+    def claim(self, what: What, *, saved_at: int, step: int | None, name: str) -> None:
+        """Leave word for the site's books; a board that cannot be written must end no training."""
+        if self.records is None or not self.job_id:
+            return
+        claim = Claim(self.job_id, what, int(time.time()), saved_at, step=step, name=name)
+        with contextlib.suppress(OSError):
+            Claims(self.records).leave(claim)
+
     def make(self) -> None:
         """Make the folder.
 
@@ -121,11 +133,17 @@ def here(
     folder: str | Path | None = None,
     rank: int | None = None,
     ranks: int | None = None,
+    signal: str | None = None,
+    timeout_s: int | None = None,
+    interval_s: int | None = None,
 ) -> Place:
-    """The place of this process.
+    """The place of this process; what is given comes before the environment.
 
     RANK and WORLD_SIZE (torchrun, Lightning, accelerate) come before srun's own; in a batch script
     without srun there is one process.
+
+    Raises:
+        UsageError: the signal that is given is none.
     """
     env = os.environ if environment is None else environment
     own, world = _ranks(env)
@@ -141,12 +159,20 @@ def here(
         restart=_number(env.get("SLURM_RESTART_COUNT"), 0),
         launch=".".join(env.get(name, "") or "0" for name in _LAUNCH),
         records=Path(records) if records else None,
-        signal=env.get("LTGF_CKPT_SIGNAL", SIGNAL).partition("@")[0].removeprefix("SIG"),
-        timeout_s=_number(env.get("LTGF_CKPT_TIMEOUT_S"), TIMEOUT_S),
-        interval_s=_number(env.get("LTGF_CKPT_INTERVAL_S"), 0) or None,
+        signal=_known(env.get("LTGF_CKPT_SIGNAL", SIGNAL), given=signal),
+        timeout_s=timeout_s or _number(env.get("LTGF_CKPT_TIMEOUT_S"), TIMEOUT_S),
+        interval_s=interval_s or _number(env.get("LTGF_CKPT_INTERVAL_S"), 0) or None,
         node=env.get("SLURMD_NODENAME", ""),
         mode=env.get("LTGF_CKPT_MODE", ""),
     )
+
+
+def _known(default: str, *, given: str | None) -> str:
+    """USR2 of SIGUSR2@60."""
+    name = (default if given is None else given).partition("@")[0].removeprefix("SIG")
+    if given and not hasattr(signals, f"SIG{name}"):
+        raise UsageError(f"signal {given!r}: must be a signal's name like USR2")
+    return name
 
 
 def _ranks(env: Mapping[str, str]) -> tuple[int, int]:

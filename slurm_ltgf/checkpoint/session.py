@@ -24,19 +24,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_ltgf.checkpoint.accord import ANYWHERE, Accord, Plan, Told, wait
+from slurm_ltgf.checkpoint.accord import OWN, PLAN, Accord, Plan, Told
 from slurm_ltgf.checkpoint.archive import Archive, Checkpoint
 from slurm_ltgf.checkpoint.bell import Bell
 from slurm_ltgf.checkpoint.board import BoardError
+from slurm_ltgf.checkpoint.follower import Follower
 from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.checkpoint.leader import Leader
+from slurm_ltgf.checkpoint.listener import Listener
 from slurm_ltgf.checkpoint.place import Place, here
 from slurm_ltgf.checkpoint.protocol import Action
-
-POLL_S = 0.5
-#: How much longer than the leader the other ranks wait for its word.
-GRACE_S = 5
-OWN = "ltgf-own"
+from slurm_ltgf.checkpoint.starting import continue_from
 
 
 class Session:
@@ -70,25 +68,23 @@ class Session:
         self._archive = Archive(place.folder)
         self._pause, self._resume = pause, resume
         place.make()
-        self._bell = Bell(place.signal, keep=keep_signal)
-        found = self._continue_from(verify=verify)
+        bell = Bell(place.signal, keep=keep_signal)
+        found = continue_from(self._accord, self._archive, verify=verify, say=self._say)
         self.last: Path | None = found.path if found else None
         self.step = found.step if found else 0
         self.notes: dict[str, str] = {**(found.notes if found else {}), **notes}
-        self._step: int | None = None
-        self._before: int | None = None
-        self._next_look = 0.0
         self._due: Plan | None = None
-        self._heard: tuple[str, int] | None = None
-        self._done: set[tuple[str, int]] = set()
         self._own: tuple[int, int] = (-1, 0)
+        self._began = 0.0
         self._leader: Leader | None = None
+        self._follower = Follower(self._accord, self._archive, self._tell, self._say)
         self._tell(Plan(place.launch, "", "", attempt=0), "ready", self.step)
         if place.is_leader:
             self._leader = Leader(
                 self._accord, self._say, can_pause=pause is not None, independent=independent
             )
-            self._enter()
+            self._enter(found)
+        self._listener = Listener(self._accord, bell, self._leader, self._tell, self._say)
 
     @property
     def is_restart(self) -> bool:
@@ -106,10 +102,14 @@ class Session:
         Args:
             step: how many steps are done. All ranks must call it with the same numbers.
         """
-        self._before, self._step = self._step, step
-        if time.monotonic() < self._next_look and not self._bell.rung:
+        plan = self._listener.due(step)
+        if plan is None:
             return False
-        return self._look(step)
+        if plan.action is Action.PAUSE:
+            self._sleep(plan, step)
+            return False
+        self._due = plan
+        return True
 
     @contextmanager
     def commit(self, step: int) -> Generator[Path]:
@@ -119,7 +119,7 @@ class Session:
         goes on with the checkpoint before; `saved` tells. Any other error is raised.
         """
         plan, self._due, self.saved = self._due or self._own_plan(step), None, False
-        path = self.place.folder
+        path, self._began = self.place.folder, time.time()
         try:
             path = self._archive.begin(f"{plan.key}.{plan.attempt}")
             yield path
@@ -127,11 +127,12 @@ class Session:
             self._fail(plan, path, f"{exc.filename or path}: {exc.strerror or exc}")
             return
         except BaseException as exc:
-            self._fail(plan, path, f"{type(exc).__name__} in the program's own save: {exc}")
+            why = f"{type(exc).__name__} in the program's own save: {exc}"
+            self._fail(plan, path, why, is_own=True)
             raise
         self._finish(plan, step, path)
 
-    def _enter(self) -> None:
+    def _enter(self, found: Checkpoint | None) -> None:
         """As the leader: be known, then be ready."""
         try:
             if self.place.job_id:
@@ -140,56 +141,7 @@ class Session:
             self._say(f"nobody can ask this job: {exc}")
             return
         if self._leader:
-            self._leader.ready()
-
-    # --- looking ----------------------------------------------------------------------------------
-
-    def _look(self, step: int) -> bool:
-        self._next_look = time.monotonic() + POLL_S
-        self._bell.check(self._say)
-        if self._leader:
-            try:
-                plan = self._leader.look(step, self._before, rung=self._bell.take())
-            except OSError as exc:
-                self._say(f"no checkpoint: {exc.filename}: {exc.strerror}")
-                return False
-        else:
-            if self._bell.take():
-                self._accord.ring()
-            plan = self._accord.plan()
-        if plan is None or (plan.key, plan.attempt) in self._done:
-            return False
-        return self._follow(plan, step)
-
-    def _follow(self, plan: Plan, step: int) -> bool:
-        """Do what the plan says; from `hear` on every boundary looks at it."""
-        mine = (plan.key, plan.attempt)
-        if plan.state not in ("hear", "save") or time.time() > plan.deadline:
-            self._done.add(mine)
-            return False
-        self._next_look = 0.0
-        if plan.state == "hear":
-            if self._heard != mine and not self._leader:
-                self._tell(plan, "heard", step)
-            self._heard = mine
-            return False
-        if self._has_passed(plan):
-            self._done.add(mine)
-            self._tell(plan, "passed", step)
-            return False
-        if step < plan.save_at:
-            return False
-        self._done.add(mine)
-        if plan.action is Action.PAUSE:
-            self._sleep(plan, step)
-            return False
-        self._due = plan
-        return True
-
-    def _has_passed(self, plan: Plan) -> bool:
-        """Whether the step at which all save is behind us: then we are not where the others are."""
-        is_shared = self.place.ranks > 1 and plan.save_at != ANYWHERE
-        return is_shared and self._before is not None and self._before >= plan.save_at
+            self._leader.voice.ready(found)
 
     # --- saving -----------------------------------------------------------------------------------
 
@@ -201,17 +153,16 @@ class Session:
         return replace(plan, attempt=self._own[1], save_at=step)
 
     def _file(self, plan: Plan) -> str:
-        return OWN if plan.key.startswith("own-") else "ltgf-plan"
+        return OWN if plan.key.startswith("own-") else PLAN
 
     def _finish(self, plan: Plan, step: int, path: Path) -> None:
         """The files are written: check them, make the checkpoint count, hold if that was asked."""
-        began = time.time()
         try:
             self._tell(plan, "written", step)
             if self._leader:
                 name = self._leader.gather(plan, step, path, self.notes, file=self._file(plan))
             else:
-                name = self._join(plan, step, path)
+                name = self._follower.join(plan, step, path, file=self._file(plan))
         except OSError as exc:
             self._fail(plan, path, f"{exc.filename or path}: {exc.strerror or exc}")
             return
@@ -219,47 +170,20 @@ class Session:
             return
         self.saved, self.last, self.step = True, self.place.folder / name, step
         if self._leader:
-            self._leader.answer_saved(plan, step, name, seconds=time.time() - began)
+            seconds = time.time() - self._began
+            self._leader.saved(plan, self._archive.read(name), seconds=seconds)
         if plan.action is Action.REQUEUE:
             self._hold(plan)
         if plan.stop:
             self._tell(plan, "stopping", step)
             self.must_stop = True
 
-    def _join(self, plan: Plan, step: int, path: Path) -> str:
-        """As another rank than the leader: follow its word; the checkpoint's name, "" for none."""
-        file, until = self._file(plan), plan.deadline + GRACE_S
-        if self._await(plan, {"check", "committed"}, file=file, until=until) is None:
-            return ""
-        self._archive.check_share(path, self.place.rank, self.place.ranks)
-        self._tell(plan, "checked", step)
-        done = self._await(plan, {"committed"}, file=file, until=until)
-        return done.name if done else ""
-
-    def _await(self, plan: Plan, states: set[str], *, file: str, until: float) -> Plan | None:
-        """The leader's word on this plan; None: it came to nothing."""
-
-        def word() -> Plan | None:
-            seen = self._accord.plan(file=file)
-            if seen is None or (seen.key, seen.attempt) == (plan.key, plan.attempt):
-                return seen if seen and seen.state in {*states, "withdrawn"} else None
-            # of a plan of ours it can only be an older one: the leader comes later than we do
-            return (
-                replace(seen, state="withdrawn", why="another was begun") if file != OWN else None
-            )
-
-        seen = wait(word, until=until)
-        if seen is not None and seen.state in states:
-            return seen
-        self._say("no checkpoint: " + (seen.why if seen else "the leader did not answer in time"))
-        return None
-
-    def _fail(self, plan: Plan, path: Path, why: str) -> None:
+    def _fail(self, plan: Plan, path: Path, why: str, *, is_own: bool = False) -> None:
         self._say(f"no checkpoint of this step: {why}")
         if self._leader:
-            self._leader.withdraw(plan, f"rank 0: {why}", file=self._file(plan))
+            self._leader.withdraw(plan, f"rank 0: {why}", file=self._file(plan), is_own=is_own)
         else:
-            self._tell(plan, "failed", self._step or 0, why=why)
+            self._tell(plan, "broke" if is_own else "failed", self._listener.step or 0, why=why)
         if self.place.ranks == 1 and path != self.place.folder:
             self._archive.drop(path)
 
@@ -271,16 +195,8 @@ class Session:
         if self._leader:
             self._leader.hold(plan)
         else:
-            self._await_end(plan)
+            self._follower.await_end(plan)
         self._say(f"nothing came of it: the training goes on from step {self.step}")
-
-    def _await_end(self, plan: Plan) -> None:
-        def over() -> bool | None:
-            seen = self._accord.plan()
-            is_over = seen is None or seen.key != plan.key or seen.state in ("going", "withdrawn")
-            return is_over or None
-
-        wait(over, until=plan.hold_until + GRACE_S)
 
     def _sleep(self, plan: Plan, step: int) -> None:
         """Give the GPUs back, keep everything in memory, and take them again."""
@@ -292,52 +208,11 @@ class Session:
             if self._leader:
                 if self._leader.all_paused(plan, step, seconds=time.time() - began):
                     self._leader.hold(plan)
-            elif self._await(plan, {"committed"}, file="ltgf-plan", until=plan.deadline + GRACE_S):
-                self._await_end(plan)
+            elif self._follower.is_committed(plan):
+                self._follower.await_end(plan)
         finally:
             if self._resume:
                 self._resume()
-
-    # --- starting ---------------------------------------------------------------------------------
-
-    def _continue_from(self, *, verify: bool) -> Checkpoint | None:
-        """The checkpoint that all ranks continue from: the leader looks, the others are told."""
-        if not self.place.is_leader:
-            name = wait(self._started, until=time.time() + self.place.timeout_s)
-            if name is None:
-                raise TimeoutError(
-                    f"{self.place.folder}: rank 0 did not say within {self.place.timeout_s} s"
-                    " where to continue from: does it call checkpoint.session() too?"
-                )
-            return self._archive.read(name) if name else None
-        self._archive.sweep()
-        self._accord.forget()
-        found = self._archive.last(verify=verify, say=self._say)
-        self._say_restart(found)
-        if self.place.ranks > 1:
-            self._archive.settle(found)
-            self._accord.start(found.name if found else "")
-        return found
-
-    def _started(self) -> str | None:
-        """What the leader has said; not what is left of a launch that bore the same number."""
-        name, link = self._accord.started(), self._archive.named_by_link()
-        return name if name == (link.name if link else "") else None
-
-    def _say_restart(self, found: Checkpoint | None) -> None:
-        where = f"continues from step {found.step}" if found else "no checkpoint: starts anew"
-        if self.place.restart == 0 and found is None:
-            return
-        before = self._accord.told(0, any_launch=True)
-        if before is not None and before.phase in ("holding", "stopping"):
-            self._say(f"restart {self.place.restart}: {where}, as planned")
-            return
-        lost = before.step - found.step if found and before else 0
-        at_least = f", at least {lost} steps" if lost > 0 else ""
-        self._say(
-            f"restart {self.place.restart}: unplanned (killed, preempted, or the node failed);"
-            f" {where}, what came after it is lost{at_least}"
-        )
 
     # --- telling ----------------------------------------------------------------------------------
 
@@ -368,7 +243,10 @@ def session(
     resume: Callable[[], object] | None = None,
     notes: Mapping[str, str] | None = None,
     independent: bool = False,
+    signal: str | None = None,
     keep_signal: bool = False,
+    timeout_s: int | None = None,
+    interval_s: int | None = None,
 ) -> Session:
     """Make this process one that can be checkpointed; once, before the first step, on every rank.
 
@@ -379,14 +257,21 @@ def session(
         pause, resume: free the GPUs and take them again, for `ltgf pause`.
         notes: goes into every checkpoint; what a checkpoint has is kept.
         independent: the ranks' steps have nothing to do with each other: each saves at its next.
+        signal: Slurm's, like "USR2", "" for none; default LTGF_CKPT_SIGNAL, else USR2.
         keep_signal: take the signal back from a library that takes it (PyTorch's profiler: USR2).
+        timeout_s: a save that takes longer has failed; default LTGF_CKPT_TIMEOUT_S, else 600.
+        interval_s: save this often unasked; default LTGF_CKPT_INTERVAL_S, else never.
 
     Raises:
         BoardError: there is no folder to write to.
+        UsageError: there is no such signal.
         TimeoutError: the leader does not say where to continue from.
     """
     return Session(
-        here(folder=folder, rank=rank, ranks=ranks),
+        here(
+            folder=folder, rank=rank, ranks=ranks, signal=signal, timeout_s=timeout_s,
+            interval_s=interval_s,
+        ),
         verify=verify, pause=pause, resume=resume, notes=notes or {}, independent=independent,
         keep_signal=keep_signal,
     )  # fmt: skip

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from slurm_ltgf.checkpoint import revive
@@ -18,12 +17,12 @@ from slurm_ltgf.checkpoint.answering import Answering, Save
 from slurm_ltgf.checkpoint.archive import LAST, MANIFEST, Archive
 from slurm_ltgf.checkpoint.lint import lint
 from slurm_ltgf.checkpoint.place import Place, here
-from slurm_ltgf.checkpoint.protocol import Action, Mode
+from slurm_ltgf.checkpoint.protocol import Action, Mode, Phase
 from slurm_ltgf.checkpoint.wrapper import run
 from slurm_ltgf.errors import LtgfError, UsageError
 
 _HELP = """
-exit codes: those of the program (run); 0 yes, 1 no (requested, last, lint); 2 wrong usage
+exit codes: those of the program (run); 0 yes, 1 no (requested, stopped, last, lint); 2 wrong usage
 the folder is $LTGF_CKPT_DIR, or ltgf-ckpt/JOBID where the job was submitted
 """
 
@@ -65,6 +64,8 @@ def _options() -> argparse.ArgumentParser:
     one = of.add_parser("failed", help="the checkpoint that was asked for cannot be made")
     one.add_argument("why", metavar="WHY")
     one.set_defaults(do=_failed)
+    one = of.add_parser("stopped", help="exit code 0: it saved for Slurm's signal, and ended")
+    one.set_defaults(do=_stopped)
     one = of.add_parser("last", help="print the path of the last good checkpoint; 1: there is none")
     one.set_defaults(do=_last)
     one = of.add_parser("lint", help="what in a batch script keeps checkpoints from being made")
@@ -77,9 +78,7 @@ def _run(given: argparse.Namespace) -> int:
     program = given.program[1:] if given.program[:1] == ["--"] else given.program
     if not program:
         raise UsageError("ltgf-ckpt run: no program given; write: ltgf-ckpt run -- PROGRAM ...")
-    place = here()
-    if given.ckpt_signal:
-        place = replace(place, signal=given.ckpt_signal.partition("@")[0].removeprefix("SIG"))
+    place = here(signal=given.ckpt_signal or None)
     place.make()
     os.environ["LTGF_CKPT_DIR"] = str(place.folder)
     if place.mode == Mode.CRIU:
@@ -142,6 +141,11 @@ def _failed(given: argparse.Namespace) -> int:
     if ask := answering.open_ask():
         answering.refuse(ask, given.why)
     return 0
+
+
+def _stopped(given: argparse.Namespace) -> int:
+    answer = _answering(here(rank=0, ranks=1)).answer()
+    return 0 if answer is not None and answer.phase is Phase.STOPPED else 1
 
 
 def _last(given: argparse.Namespace) -> int:

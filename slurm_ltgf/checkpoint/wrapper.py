@@ -53,6 +53,7 @@ class Wrapper:
         self._save: Save | None = None
         self._helper: int | None = None
         self._last_words: list[int] = []
+        self._stops_until = 0.0
         #: In a terminal the program stays where the keyboard's signals and input go.
         self._is_group = not os.isatty(0)
         self._child = self._start(argv)
@@ -74,7 +75,11 @@ class Wrapper:
             if self._child not in self._ended:
                 self._look()
         if self._save is not None:
-            self._give_up("the program ended")
+            self._look_at_save(self._save)
+        if self._save is not None:
+            self._give_up("the program ended", is_own=True)
+        if time.time() < self._stops_until:
+            self._answering.stopped()
         return self._ended[self._child]
 
     # --- processes --------------------------------------------------------------------------------
@@ -169,7 +174,7 @@ class Wrapper:
             why_not = self._tell(self._signal)
         if why_not:
             self.say(why_not)
-            self._give_up(why_not)
+            self._give_up(why_not, is_own=True)
 
     def _look_at_save(self, save: Save) -> None:
         if self._helper is not None:
@@ -179,15 +184,17 @@ class Wrapper:
             is_done, why = save.is_new(self._place.folder), ""
         if is_done:
             self._answering.saved(save)
+            if save.ask is None:  # it was Slurm's signal: if it ends soon, that is why
+                self._stops_until = time.time() + self._place.timeout_s
             self._warn_of_agent(time.time() - save.began)
             self._over()
         elif why or time.time() > save.deadline:
             self._give_up(why or f"not saved in {int(time.time() - save.began)} s")
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, *, is_own: bool = False) -> None:
         assert self._save is not None
         self.say(f"no checkpoint: {why}")
-        self._answering.failed(self._save, why)
+        self._answering.failed(self._save, why, is_own=is_own)
         if self._helper is not None and self._helper not in self._ended and self._helper > 0:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._helper, signal.SIGTERM)

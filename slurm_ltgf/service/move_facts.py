@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from slurm_ltgf.core.gpus import Pricing, gpus
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.core.move import Goal, Move, State
 from slurm_ltgf.errors import LtgfError
+from slurm_ltgf.service import user_folders
 from slurm_ltgf.slurm.requeue import Running
 from slurm_ltgf.store.config import Checkpoint
 from slurm_ltgf.store.ledger_records import AuditEntry
@@ -150,7 +150,7 @@ def new_move(
         tenant=job.account,
         gpus=float(gpus(job.gres, pricing).weighted),
         nodes=job.nodes,
-        filesystem=_filesystem(record.dir) if record else "",
+        filesystem=user_folders.filesystem(record.dir) if record else "",
         started=0 if job.start == UNKNOWN else job.start,
         within_s=wish.within_s or (record and record.timeout_s) or settings.timeout_s,
         hold_s=wish.hold_s or settings.hold_s,
@@ -224,14 +224,7 @@ class Boards:
 
     def lacks(self, record: Record, name: str) -> bool:
         """Whether the job's folder can be seen from here, without the checkpoint that it named."""
-        if not name:
-            return False
-        with acting_as(record.uid):
-            try:
-                names = {path.name for path in record.dir.iterdir()}
-            except OSError:
-                return False
-        return name not in names
+        return bool(name) and user_folders.has(record.dir, name, uid=record.uid) is False
 
 
 @contextmanager
@@ -241,10 +234,7 @@ def acting_as(uid: int) -> Iterator[None]:
         yield
         return
     groups, gid = os.getgroups(), os.getegid()
-    try:
-        own = pwd.getpwuid(uid).pw_gid
-    except KeyError:
-        own = 65534
+    own = user_folders.group_of(uid)
     os.setgroups([own])
     os.setegid(own)
     os.seteuid(uid)
@@ -254,11 +244,3 @@ def acting_as(uid: int) -> Iterator[None]:
         os.seteuid(0)
         os.setegid(gid)
         os.setgroups(groups)
-
-
-def _filesystem(folder: Path) -> str:
-    """Which file system a folder is on: its device where it can be seen, else its path's top."""
-    try:
-        return f"device {folder.stat().st_dev}"
-    except OSError:
-        return "/".join(folder.parts[1:3])

@@ -197,7 +197,7 @@ def test_what_is_known_to_be_impossible_is_said_before_anything_is_touched(site)
 def test_the_driver_alone_writes_no_image(site, action):
     site.until(Phase.READY)
     site.ask(action)
-    assert "--ckpt=criu" in site.until(Phase.FAILED).why
+    assert "--ckpt=criu" in site.until(Phase.REFUSED).why
 
 
 def test_an_agent_that_never_comes_up_keeps_nobody_waiting(site):

@@ -194,7 +194,7 @@ def test_a_program_that_does_not_look_in_time_is_answered_for(training):
     ask = training.ask(Action.CHECKPOINT, within_s=2)
     time.sleep(4)
     training.processes[1].send_signal(signal.SIGCONT)
-    assert "its time was over" in training.answer(Phase.FAILED, ask=ask.id).why
+    assert "its time was over" in training.answer(Phase.REFUSED, ask=ask.id).why
     training.wait()
     training.check()
 
