@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,7 @@ from slurm_ltgf.errors import LtgfError, SlurmUnavailable
 
 if TYPE_CHECKING:
     from slurm_ltgf.daemon import Notifier
+    from slurm_ltgf.service.claims import Intake
     from slurm_ltgf.service.leases import LeaseView
     from slurm_ltgf.service.moves import Moves
     from slurm_ltgf.service.present import View
@@ -109,7 +111,7 @@ class Leases:
 
     def _look(self, seen: View) -> None:
         from slurm_ltgf.cli.lease import lease_edges
-        from slurm_ltgf.cli.moves import moves_of
+        from slurm_ltgf.cli.move_site import moves_of
         from slurm_ltgf.service.lease_begin import begin
         from slurm_ltgf.service.leases import judge
 
@@ -171,6 +173,47 @@ class Leases:
         self._said[key] = same or line
 
 
+class Claims:
+    """What the daemon does about what users say of their jobs' runs: see `service.claims`."""
+
+    def __init__(self, app: App, ledger: Ledger) -> None:
+        self._app = app
+        self._ledger = ledger
+        self._intake: Intake | None = None
+        self._problem = ""
+
+    def take_in(self) -> None:
+        """Write down what holds of them; the order of the queue does not depend on it."""
+        if not self._app.config.checkpoint.records:
+            return
+        try:
+            self._intake = self._intake or self._made()
+            for line in self._intake.take_in(now=int(time.time())):
+                log.warning("%s", line)
+            self._problem = ""
+        except LtgfError as exc:
+            if str(exc) != self._problem:
+                log.warning("claims: %s", exc)
+            self._problem = str(exc)
+
+    def _made(self) -> Intake:
+        from slurm_ltgf.checkpoint import claims
+        from slurm_ltgf.service.claims import Intake
+        from slurm_ltgf.service.terms import pricing_of
+        from slurm_ltgf.slurm import nodes
+
+        config = self._app.config
+        intake = Intake(
+            claims.Claims(Path(config.checkpoint.records)),
+            self._ledger,
+            self._app.cluster(),
+            pricing_of(config, shards_per_gpu=nodes.capacity(()).per_gpu("shard")),
+            keeps_by_default=config.fairness.requeued_work == "kept",
+        )
+        intake.make()
+        return intake
+
+
 class _Site:
     """What the daemon keeps between passes: the open ledger, the edges, and spare answers."""
 
@@ -189,6 +232,7 @@ class _Site:
         self._degraded = False
         self.cluster: str | None = None
         self.leases = Leases(app, self._ledger)
+        self._claims = Claims(app, self._ledger)
 
     def one_pass(self) -> str:
         """Do a pass; the log line."""
@@ -206,6 +250,7 @@ class _Site:
             progress=lambda _: self._notifier.say("WATCHDOG=1"),
         )
         self._tell_database(done.synced.degraded)
+        self._claims.take_in()
         self.leases.look(done.view)
         self._remember(done, time.monotonic() - began)
         self._prune()

@@ -20,7 +20,7 @@ def lease_of(app: App, seen: View, record: QueueJob) -> tuple[dict[str, Any] | N
     What becomes of it is judged as if everything stayed as it is until the lease ends.
     """
     from slurm_ltgf.cli.lease import lease_edges, row_of
-    from slurm_ltgf.cli.moves import moves_of
+    from slurm_ltgf.cli.move_site import moves_of
     from slurm_ltgf.core.explain_lease import lease_sentence
     from slurm_ltgf.service.leases import judge
     from slurm_ltgf.service.terms import rules_of

@@ -70,7 +70,7 @@ def command(
 
 def look(app: App, ledger: Ledger, *, now: int) -> LeaseView:
     """The leases as they are now; nothing is written."""
-    from slurm_ltgf.cli.moves import moves_of
+    from slurm_ltgf.cli.move_site import moves_of
     from slurm_ltgf.service.leases import judge
     from slurm_ltgf.service.present import view
 

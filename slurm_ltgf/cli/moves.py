@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import getpass
-import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from slurm_ltgf.cli import render
 from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.move_site import moves_of
 
 if TYPE_CHECKING:
     from slurm_ltgf.core.move import Move
     from slurm_ltgf.service.move_facts import Outlook, Wish
     from slurm_ltgf.service.moves import Moves
-    from slurm_ltgf.store.ledger_records import AuditEntry
 
 POLL_S = 0.5
 #: How often Slurm may fail to answer before waiting is given up.
@@ -47,59 +45,6 @@ def asking(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = option(function)
     return function
-
-
-def moves_of(app: App) -> Moves:
-    """The moves of this site, as this user can make them."""
-    from slurm_ltgf.service.move_facts import MoveEdges
-    from slurm_ltgf.service.moves import Moves
-    from slurm_ltgf.service.terms import pricing_of
-    from slurm_ltgf.slurm import nodes, requeue
-    from slurm_ltgf.store.moves import MoveFiles
-
-    return Moves(
-        edges=MoveEdges(requeue.find, requeue.requeue, requeue.send_to, requeue.endings, _log(app)),
-        files=MoveFiles(_folder(app)),
-        settings=app.config.checkpoint,
-        pricing=pricing_of(app.config, shards_per_gpu=nodes.capacity(()).per_gpu("shard")),
-        requeued_before=lambda job_id: _requeued_before(app, job_id),
-    )
-
-
-def _folder(app: App) -> Path:
-    """Where moves are: the site's folder, or for a user who cannot write there one of their own."""
-    site = Path(app.config.checkpoint.state or app.ledger_path.parent / "moves")
-    there = next((path for path in (site, *site.parents) if os.path.lexists(path)), site)
-    is_ours = os.access(there, os.W_OK)
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return site if is_ours else home / "ltgf" / "moves"
-
-
-def _log(app: App) -> Callable[[AuditEntry, Move], None]:
-    """Into the ledger, if this user may write there."""
-
-    def log(entry: AuditEntry, move: Move) -> None:
-        from slurm_ltgf.core.move import State
-        from slurm_ltgf.core.tally import of_move
-
-        if not os.access(app.ledger_path, os.W_OK):
-            return
-        with app.ledger(readonly=False) as ledger:
-            ledger.audit([entry])
-            if move.state.is_end:
-                ledger.count(app.cluster(), move.ask, of_move(move), time=entry.time)
-            if move.state is State.REQUEUED and move.saved_at is not None:
-                ledger.keep(app.cluster(), move.job_id, move.started, until=move.saved_at)
-
-    return log
-
-
-def _requeued_before(app: App, job_id: int) -> int:
-    if not os.access(app.ledger_path, os.R_OK):
-        return 0
-    with app.ledger(readonly=True) as ledger:
-        entries = ledger.audit_last(10_000, job_id=str(job_id), action="requeue")
-    return sum(entry.new == "requeued" for entry in entries)
 
 
 def wish_of(goal: str, *, reason: str, within: str | None, **more: Any) -> Wish:
@@ -164,15 +109,20 @@ def after_signal(app: App, name: str, wish: Wish, *, lead: str) -> None:
 
     Raises:
         UsageError: lead is no duration.
-        MoveRefused: Slurm wants nothing of the job, or it has had its share of requeues.
+        MoveRefused: Slurm would not requeue it, or it has had its share of requeues.
     """
+    from slurm_ltgf.checkpoint.place import here
     from slurm_ltgf.core.duration import duration_s
     from slurm_ltgf.errors import UsageError
 
     lead_s = duration_s(lead)
     if not lead_s:
         raise UsageError(f"--after-signal: must be a duration like 120s, got {lead!r}")
-    done = moves_of(app).after_signal(name, wish, lead_s=int(lead_s), now=int(time.time()))
+    place = here()
+    board = place.board.folder if name == str(place.job_id) else None
+    done = moves_of(app).after_signal(
+        name, wish, lead_s=int(lead_s), now=int(time.time()), board=board
+    )
     click.echo(f"job {name}: {done}")
 
 

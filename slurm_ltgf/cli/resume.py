@@ -8,6 +8,7 @@ import click
 
 from slurm_ltgf.cli import moves, render
 from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.move_site import moves_of
 
 
 @click.command("resume")
@@ -16,7 +17,7 @@ from slurm_ltgf.cli.app import App
 @click.pass_context
 def command(ctx: click.Context, /, *, job_id: str, json_: bool) -> None:
     """Let a job that `ltgf pause` stopped take its GPUs again."""
-    move = moves.moves_of(App.of(ctx)).resume(job_id, now=int(time.time()))
+    move = moves_of(App.of(ctx)).resume(job_id, now=int(time.time()))
     if json_:
         render.as_json(moves.move_json(move))
         return

@@ -127,7 +127,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the job answered to the move's ask. phase: working, saved, failed, going."""
+    """What the job answered to the move's ask. phase: working, saved, failed, refused, going."""
 
     phase: str
     step: int | None = None

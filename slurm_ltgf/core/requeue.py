@@ -77,6 +77,9 @@ def _asked(
     move: Move, said: Said | None, group: Group, *, can_requeue: bool, now: int
 ) -> tuple[Move, Act]:
     phase = said.phase if said else ""
+    if said and phase == "refused":
+        why = f"it said no, the job runs on: {said.why or 'without a reason'}"
+        return _end(move, State.FAILED, why, now), Act.CLEAR
     if said and phase in ("failed", "going"):
         why = said.why or "it went on without saving"
         return _end(move, State.FAILED, f"not saved, the job runs on: {why}", now), Act.CLEAR
@@ -144,8 +147,12 @@ def refused(move: Move, why: str, now: int) -> tuple[Move, Act]:
 def is_fault(why: str) -> bool:
     """Whether a failed move's sentence tells of a checkpoint or a requeue that did not work.
 
+    A job that cannot or will not save is no fault of the site's, nor is one that ended.
+
     >>> is_fault("not saved within 600 s, the job runs on"), is_fault("the job is completed")
     (True, False)
+    >>> is_fault("it said no, the job runs on: this program cannot pause in place")
+    False
     """
     parts = ("not saved", "saved", "not requeued", "Slurm did not requeue")
     return why.startswith(parts) and NOT_ALL not in why

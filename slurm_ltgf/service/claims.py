@@ -121,7 +121,7 @@ class Intake:
             yield from self._run(claim, found)
         else:
             later = (run.start for run in runs if run.start > found.run.start)
-            self._move(claim, found, until=min(later, default=now))
+            self._move(claim, found, until=min(later, default=now + 1))
 
     def _run(self, claim: Claim, found: Weighed) -> Iterator[str]:
         """A run that saved before it ended, whoever ended it; told once."""
@@ -143,19 +143,20 @@ class Intake:
         self._put(run.end, f"job of {run.user}", "run", state.lower(), [why], found)
 
     def _move(self, claim: Claim, found: Weighed, *, until: int) -> None:
-        """A move that the user made himself. until: when the next run began, or now."""
+        """A move that the user made himself. until: when the next run began, if it has."""
         run, action, is_requeue = found.run, claim.what.value, claim.state == "requeued"
         if is_requeue and (claim.what is not What.REQUEUE or not run.was_requeued):
             return
-        since = run.start if is_requeue else until - APART_S
+        since = run.start if is_requeue else until - 1 - APART_S
         log = self.ledger.audit_last(1000, job_id=str(run.job_id), action=action, since=since)
         if is_requeue:  # once a run, whoever tells it
-            log = [entry for entry in log if entry.new == "requeued" and entry.time <= until]
+            log = [entry for entry in log if entry.new == "requeued" and entry.time < until]
         if log:
             return
         state = claim.state if claim.state in _STATES else "failed"
         words = [claim.why, f"for: {claim.reason}" if claim.reason else ""]
-        self._put(until, f"ltgf {action} by {run.user}", action, state, words, found)
+        time = run.end if is_requeue else until - 1
+        self._put(time, f"ltgf {action} by {run.user}", action, state, words, found)
 
     def _put(
         self, time: int, actor: str, action: str, new: str, words: list[str], found: Weighed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from slurm_ltgf.checkpoint.board import BoardError
 from slurm_ltgf.checkpoint.keys import ProtocolError
+from slurm_ltgf.checkpoint.protocol import Answer, Phase
 from slurm_ltgf.core.ending import Cause, why_signalled
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.move import Goal, Move, State
@@ -49,7 +51,9 @@ class Beginnings:
             MoveRefused: there is no one such job that runs.
             SlurmUnavailable, SlurmRefused: squeue failed.
         """
-        running = the_one(self.edges.find(name), name)
+        return self._outlook(the_one(self.edges.find(name), name), goal)
+
+    def _outlook(self, running: Running, goal: Goal) -> Outlook:
         job_id, uid = running.job.job_id, running.uid
         folder = self.boards.folder(running)
         found = Outlook(running, folder, move=self.files.read(job_id))
@@ -73,9 +77,9 @@ class Beginnings:
             MoveRefused: every reason against it, or something else is being done with the job.
             SlurmUnavailable, SlurmRefused, FileError, LockHeldError: as they come.
         """
-        job_id = the_one(self.edges.find(name), name).job.job_id
-        with self.files.locked(job_id):
-            found = self.outlook(name, wish.goal)
+        running = the_one(self.edges.find(name), name)
+        with self.files.locked(running.job.job_id):
+            found = self._outlook(running, wish.goal)
             known = found.move
             if _is_under_way(known, found.running):
                 assert known is not None
@@ -113,49 +117,69 @@ class Beginnings:
         self.edges.log(audit_entry(move, after, now=now), after)
         return after
 
-    def after_signal(self, name: str, wish: Wish, *, lead_s: int, now: int) -> str:
-        """For a job that saved because Slurm sent it a signal: requeue it if its time is up.
+    def after_signal(
+        self, name: str, wish: Wish, *, lead_s: int, now: int, board: Path | None = None
+    ) -> str:
+        """For a job whose program saved and ended because Slurm sent it a signal: requeue it now.
 
-        A job that is preempted is requeued by Slurm itself. Returns what was done.
+        Only if Slurm preempts it or its time is up, and its program has not ended for another
+        reason. One that is preempted gives its GPUs up sooner so, and would be over for good if
+        its script ended. Returns what was done.
 
         Args:
             lead_s: how long before the time limit the signal was ordered.
+            board: where the job answers; None: where the site asks it.
 
         Raises:
-            MoveRefused: Slurm wants nothing of the job, would not requeue it, or its budget for
-                time limits is spent.
+            MoveRefused: Slurm would not requeue it, or its budget for time limits is spent.
+            SlurmRefused, SlurmUnavailable: Slurm did not.
         """
         running = the_one(self.edges.find(name), name)
-        known = self.files.read(running.job.job_id)
+        answer = self._answer(board or self.boards.folder(running), running)
+        if answer is not None and answer.phase is not Phase.STOPPED:
+            return "its program did not stop for Slurm's signal: nothing was done"
         why = why_signalled(
             now=now,
             end_limit=running.job.planned_end,
             preempted_at=running.preempted_at,
             lead_s=lead_s,
         )
-        if why is Cause.PREEMPTION:
-            return "Slurm preempts it, and requeues it by itself"
         if why is None:
-            raise MoveRefused(f"job {name}: Slurm neither preempts it nor is its time up soon")
-        limits, most = known.limits if known else 0, self.settings.limits_per_job
-        if limits >= most:
+            return "Slurm neither preempts it nor is its time up soon: nothing was done"
+        known = self.files.read(running.job.job_id)
+        limits = (known.limits if known else 0) + (why is Cause.TIME_LIMIT)
+        if limits > self.settings.limits_per_job:
             raise MoveRefused(
-                f"job {name}: requeued {limits} times for its time limit already"
+                f"job {name}: requeued {limits - 1} times for its time limit already"
                 " (checkpoint.limits_per_job)"
             )
         if not running.may_requeue:
             raise MoveRefused(f"job {name}: was submitted with --no-requeue (JobRequeue=0)")
         move = new_move(running, wish, None, settings=self.settings, pricing=self.pricing)
-        done = "its time limit was near, requeued"
-        after = replace(
-            move, state=State.REQUEUED, began=now, saved_at=now, ended_at=now, why=done,
-            limits=limits + 1,
-        )  # fmt: skip
-        # the requeue ends whoever runs this inside of the job: everything else comes before it
+        return self._requeue_stopped(_stopped(move, answer, why, now), limits, now)
+
+    def _answer(self, folder: Path, running: Running) -> Answer | None:
+        """What this run of the job said last; None: nothing, or nothing that can be read."""
+        try:
+            with self.boards.open(folder, running.uid) as board:
+                found = board.answer(running.job.job_id, running.uid)
+        except (BoardError, ProtocolError):
+            return None
+        return found if found is not None and found.restart == running.job.restarts else None
+
+    def _requeue_stopped(self, move: Move, limits: int, now: int) -> str:
+        """The requeue ends whoever runs this inside of the job: everything else comes before it."""
+        after = replace(move, state=State.REQUEUED, ended_at=now, limits=limits)
         self.files.write(after)
         self.edges.log(audit_entry(move, after, now=now), after)
-        self.edges.requeue(running.requeue_id)
-        return done
+        try:
+            self.edges.requeue(move.requeue_id)
+        except SlurmRefused as exc:
+            failed = replace(move, state=State.FAILED, ended_at=now, why=f"not requeued: {exc}")
+            self.files.write(failed)
+            self.edges.log(audit_entry(after, failed, now=now), failed)
+            raise
+        return after.why
 
     def send(self, move: Move) -> Move:
         """After its requeue a job waits where it was wanted to wait."""
@@ -166,6 +190,20 @@ class Beginnings:
         except SlurmRefused as exc:
             return replace(move, why=f"{move.why}; not sent to {move.to_partition}: {exc}")
         return replace(move, why=f"{move.why}, in {move.to_partition}")
+
+
+def _stopped(move: Move, answer: Answer | None, why: Cause, now: int) -> Move:
+    """The move of a job whose program has stopped, with what the job itself says it saved."""
+    done = "its time limit was near, requeued"
+    if why is Cause.PREEMPTION:
+        done = "preempted by Slurm, requeued at once"
+    if answer is None or not answer.name:
+        return replace(move, began=now, why=f"{done}; whether it saved is not known")
+    step = "" if answer.step is None else f" at step {answer.step}"
+    return replace(
+        move, began=now, why=f"saved{step}; {done}", step=answer.step, checkpoint=answer.name,
+        saved_at=min(max(answer.time, move.started), now),
+    )  # fmt: skip
 
 
 def _is_under_way(known: Move | None, running: Running) -> bool:

@@ -55,13 +55,16 @@ class Moves(Beginnings):
             return move, exc
 
     def go_on_all(self, *, now: int) -> list[tuple[Move, str]]:
-        """Every move that is under way; with what went wrong, "" for nothing.
+        """Every move that is under way on the site's board; with what went wrong, "" for nothing.
+
+        Moves by root in a job's own folder are for who began them: it may be on a file system that
+        hangs.
 
         Those that make room for one job are requeued in one breath: what one gives free would be
         another's before the next is told.
         """
         done: dict[int, tuple[Move, str]] = {}
-        todo = self.under_way()
+        todo = [move for move in self.under_way() if move.board == self.settings.records]
         while todo:
             before = todo.pop(0)
             try:
@@ -195,7 +198,8 @@ class Moves(Beginnings):
             return None
         if answer is None or answer.ask != move.ask or answer.restart != move.restart:
             return None
-        if answer.phase is Phase.SAVED and record and self.boards.lacks(record, answer.name):
+        is_news = answer.phase is Phase.SAVED and answer.name != move.checkpoint
+        if is_news and record and self.boards.lacks(record, answer.name):
             why = f"it saved {answer.name}, which is not seen in {record.dir} yet"
             return Said(Phase.WORKING.value, why=why)
         phase = "" if answer.phase is Phase.READY else answer.phase.value

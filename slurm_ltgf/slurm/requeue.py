@@ -195,5 +195,6 @@ def grace(job: QueueJob) -> Grace:
     return Grace(
         grace_s=times[0] if times else 0,
         kill_wait_s=config.number("KillWait", 30),
-        is_signalled="send_user_signal" in config.options("PreemptParameters"),
+        is_signalled="send_user_signal" in config.options("PreemptParameters")
+        or "preempt_send_user_signal" in config.options("SlurmctldParameters"),  # Slurm 22.05
     )

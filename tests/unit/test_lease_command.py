@@ -134,7 +134,7 @@ def watched(monkeypatch, caplog):
 
         monkeypatch.setattr(leases, "judge", judge)
         monkeypatch.setattr(lease_begin, "begin", begin)
-        monkeypatch.setattr("slurm_ltgf.cli.moves.moves_of", lambda app: world.moves)
+        monkeypatch.setattr("slurm_ltgf.cli.move_site.moves_of", lambda app: world.moves)
         app = SimpleNamespace(
             config=parsed(f'[checkpoint]\nrecords = "{records}"\n[lease]\nmode = "{mode}"', "test")
         )

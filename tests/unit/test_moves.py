@@ -12,7 +12,8 @@ from move_world import BEGAN, OWN, Site
 from slurm_ltgf.checkpoint.board import BoardError
 from slurm_ltgf.checkpoint.protocol import Action, Answer, Ask, Phase
 from slurm_ltgf.core.move import Goal, Move, State
-from slurm_ltgf.errors import InputError
+from slurm_ltgf.core.requeue import is_fault
+from slurm_ltgf.errors import InputError, SlurmRefused
 from slurm_ltgf.service.move_facts import Boards, MoveRefused, Wish, acting_as
 from slurm_ltgf.store.config import Checkpoint
 from slurm_ltgf.store.files import FileError
@@ -66,6 +67,33 @@ def test_a_failed_save_is_told_at_once(site: Site) -> None:
     move = site.to_the_end(site.begin())
     assert move.why == "not saved, the job runs on: the disk is full"
     assert move.ended_at - BEGAN < 5
+
+
+def test_a_job_that_says_no_is_no_fault_of_the_sites(site: Site) -> None:
+    move = site.go_on(site.begin())
+    site.job.say(Phase.REFUSED, move.ask, why="its time was over")
+    site.job.takes_s = None
+    move = site.go_on(move)
+    assert (move.state, move.why) == (
+        State.FAILED,
+        "it said no, the job runs on: its time was over",
+    )
+    assert not is_fault(move.why)
+
+
+def test_slurm_is_asked_once_before_a_move(site: Site) -> None:
+    find, asked = site.slurm.find, []
+    site.slurm.find = lambda name: asked.append(name) or find(name)
+    site.begin()
+    assert asked == ["7"]
+
+
+def test_moves_outside_of_the_records_folder_are_left_to_who_began_them(site: Site) -> None:
+    move = site.begin()
+    site.files.write(replace(move, board="/hung/alice/ltgf-ckpt/7"))
+    assert site.moves().go_on_all(now=BEGAN) == []
+    site.files.write(move)
+    assert [one.state for one, _ in site.moves().go_on_all(now=BEGAN)] == [State.ASKED]
 
 
 def test_checkpoint_leaves_it_running(site: Site) -> None:
@@ -206,20 +234,66 @@ def test_a_move_of_another_job_that_had_the_id_is_not_taken_up(site: Site) -> No
     assert site.begin().ask != first.ask
 
 
+# --- after Slurm's signal -------------------------------------------------------------------------
+
+
+def after_signal(site: Site) -> str:
+    wish = Wish(Goal.REQUEUE, by="test")
+    return site.moves().after_signal("7", wish, lead_s=60, now=site.slurm.now)
+
+
 def test_after_signal_by_facts_and_within_its_budget(tmp_path: Path) -> None:
     site = Site(tmp_path, limits_per_job=1)
-    moves, wish = site.moves(), Wish(Goal.REQUEUE, by="test")
-    with pytest.raises(MoveRefused, match="neither preempts it nor is its time up"):
-        moves.after_signal("7", wish, lead_s=60, now=BEGAN)
-    site.slurm.preempted_at = BEGAN
-    assert "requeues it by itself" in moves.after_signal("7", wish, lead_s=60, now=BEGAN)
+    site.job.say(Phase.STOPPED, step=40, name="step-000000040")
+    assert "neither preempts it nor is its time up" in after_signal(site)
     assert site.slurm.requeued_by_us == {}
-    site.slurm.preempted_at, site.slurm.end_limit = None, BEGAN + 90
-    assert "requeued" in moves.after_signal("7", wish, lead_s=60, now=BEGAN)
+    site.slurm.end_limit = BEGAN + 90
+    site.tick()
+    assert after_signal(site) == "saved at step 40; its time limit was near, requeued"
     assert site.slurm.requeued_by_us == {0: 1}
+    _, move = site.log[-1]
+    assert (move.saved_at, move.lost_gpu_s) == (BEGAN, 4)
     site.slurm.state, site.slurm.restart = "RUNNING", 1
     with pytest.raises(MoveRefused, match="requeued 1 times for its time limit"):
-        moves.after_signal("7", wish, lead_s=60, now=BEGAN)
+        after_signal(site)
+    site.slurm.preempted_at = site.slurm.now  # of which there may be any number
+    assert "preempted by Slurm, requeued at once" in after_signal(site)
+    assert site.slurm.requeued_by_us == {0: 1, 1: 1}
+
+
+def test_after_signal_a_job_that_said_nothing_has_saved_nobody_knows_what(site: Site) -> None:
+    (site.board.folder / f"7.{OWN}.answer").unlink()
+    site.slurm.preempted_at = BEGAN
+    assert "whether it saved is not known" in after_signal(site)
+    _, move = site.log[-1]
+    assert (move.saved_at, move.saved_gpu_s, move.lost_gpu_s) == (None, None, None)
+
+
+def test_after_signal_a_job_that_came_to_its_own_end_is_not_requeued(site: Site) -> None:
+    site.slurm.end_limit = BEGAN + 90
+    assert "did not stop for Slurm's signal" in after_signal(site)
+    assert (site.slurm.requeued_by_us, site.log) == ({}, [])
+
+
+def test_after_signal_a_clock_that_lies_cannot_claim_work(site: Site) -> None:
+    site.job.say(Phase.STOPPED, name="a", time=BEGAN - 90_000)
+    site.slurm.preempted_at = BEGAN
+    after_signal(site)
+    assert site.log[-1][1].saved_gpu_s == 0
+
+
+def test_after_signal_what_slurm_refuses_is_no_requeue(site: Site) -> None:
+    site.slurm.preempted_at, site.slurm.refuses = BEGAN, True
+    site.job.say(Phase.STOPPED, name="a")
+    with pytest.raises(SlurmRefused):
+        after_signal(site)
+    assert [entry.new for entry, _ in site.log] == ["requeued", "failed"]
+    site.slurm.refuses, site.slurm.may_requeue = False, False
+    with pytest.raises(MoveRefused, match="--no-requeue"):
+        after_signal(site)
+
+
+# --- looking twice --------------------------------------------------------------------------------
 
 
 def test_the_run_is_looked_at_once_more_right_before_the_requeue(site: Site, monkeypatch) -> None:
