@@ -3,5 +3,6 @@ complete -c ltgf-ckpt -n __fish_use_subcommand -f -a ready -d 'say that this scr
 complete -c ltgf-ckpt -n __fish_use_subcommand -f -a requested -d 'exit code 0: a checkpoint is due now; 1: none is'
 complete -c ltgf-ckpt -n __fish_use_subcommand -f -a commit -d 'NAME in the folder is complete; holds before a requeue'
 complete -c ltgf-ckpt -n __fish_use_subcommand -f -a failed -d 'the checkpoint that was asked for cannot be made'
+complete -c ltgf-ckpt -n __fish_use_subcommand -f -a stopped -d 'exit code 0: a signal of Slurm made it save and end'
 complete -c ltgf-ckpt -n __fish_use_subcommand -f -a last -d 'print the path of the last good checkpoint; 1: there is none'
 complete -c ltgf-ckpt -n __fish_use_subcommand -f -a lint -d 'what in a batch script keeps checkpoints from being made'

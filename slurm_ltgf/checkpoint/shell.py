@@ -64,7 +64,7 @@ def _options() -> argparse.ArgumentParser:
     one = of.add_parser("failed", help="the checkpoint that was asked for cannot be made")
     one.add_argument("why", metavar="WHY")
     one.set_defaults(do=_failed)
-    one = of.add_parser("stopped", help="exit code 0: it saved for Slurm's signal, and ended")
+    one = of.add_parser("stopped", help="exit code 0: a signal of Slurm made it save and end")
     one.set_defaults(do=_stopped)
     one = of.add_parser("last", help="print the path of the last good checkpoint; 1: there is none")
     one.set_defaults(do=_last)

@@ -483,7 +483,7 @@ def test_a_pause_of_a_program_without_a_gpu_is_refused_not_feigned(site):
     site.run()
     site.until_ready()
     site.ask(Action.PAUSE)
-    site.until(lambda: site.answer().phase is Phase.FAILED)
+    site.until(lambda: site.answer().phase is Phase.REFUSED)
     assert "there is nothing to pause" in site.answer().why
 
 

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from slurm_ltgf import errors
-from slurm_ltgf.checkpoint import board, protocol
+from slurm_ltgf.checkpoint import board, keys
 from slurm_ltgf.cli.main import cli, run
 from slurm_ltgf.core.duration import shown
 from slurm_ltgf.errors import LtgfError
@@ -179,7 +179,7 @@ def error_classes(base=LtgfError):
 
 def test_the_table_of_exit_codes_is_that_of_the_errors():
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (REFERENCE / "exit-codes.md").read_text(), re.M)
-    shown = (errors, files, board, protocol, move_facts, server)
+    shown = (errors, files, board, keys, move_facts, server)
     ours = [c for c in error_classes() if c.__module__ in {module.__name__ for module in shown}]
     assert sorted(rows) == sorted((str(c.exit_code), c.__name__) for c in ours)
 
