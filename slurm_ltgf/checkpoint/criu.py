@@ -124,7 +124,8 @@ class Criu:
 
     def forget(self, job_id: int) -> None:
         """The job is gone from this node."""
-        (self.work / f"{job_id}.lock").unlink(missing_ok=True)
+        if not self.is_busy(job_id):
+            (self.work / f"{job_id}.lock").unlink(missing_ok=True)
 
 
 def find(work: Path, gpus: Callable[[], Sequence[str]]) -> Criu | None:

@@ -111,6 +111,8 @@ class Agent:
         for job_id, one in list(self._jobs.items()):
             if job_id not in here and not one.hands.pids():
                 one.hands.forget()
+                if self.tools.images is not None:
+                    self.tools.images.forget(job_id)
                 del self._jobs[job_id]
                 continue
             with contextlib.suppress(DriverError):

@@ -46,6 +46,9 @@ class Images(Protocol):
     def is_busy(self, job_id: int) -> bool:
         """Whether processes of this job are being written, by whomever."""
 
+    def forget(self, job_id: int) -> None:
+        """The job is gone from this node."""
+
 
 @dataclass(slots=True)
 class Room:

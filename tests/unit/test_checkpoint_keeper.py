@@ -477,6 +477,9 @@ def test_only_one_keeper_brings_a_job_back(site):
     site.keep()
     assert wish(site.job) == ""
     assert not site.criu.is_busy(JOB)
+    site.end_run()
+    site.until(lambda: not site.agent._jobs)
+    assert sorted(path.name for path in site.criu.work.iterdir()) == ["key"]
 
 
 def test_a_pause_of_a_program_without_a_gpu_is_refused_not_feigned(site):

@@ -1,147 +1,32 @@
 """The agents of a job's nodes: real processes, and a driver that is late or fails."""
 
-import mmap
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from node_site import JOB, opened
 
-from slurm_ltgf.checkpoint.board import Board
-from slurm_ltgf.checkpoint.driver import DriverError
-from slurm_ltgf.checkpoint.node import Agent, Processes
-from slurm_ltgf.checkpoint.node_hands import Room, Tools
-from slurm_ltgf.checkpoint.phases import Op, Stage
-from slurm_ltgf.checkpoint.protocol import Action, Ask, Mode, Phase, Record, withdrawn
-
-AFTER = {
-    Op.LOCK: ("running", "locked"),
-    Op.CHECKPOINT: ("locked", "checkpointed"),
-    Op.RESTORE: ("checkpointed", "locked"),
-    Op.UNLOCK: ("locked", "running"),
-}
-PROGRAM = """
-import mmap, sys
-with open(sys.argv[1], "rb") as file:
-    memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-print(1, flush=True)
-sys.stdin.read()
-"""
-JOB = 4711
-
-
-class FakeDriver:
-    """Keeps in files where each process is; `PID.op` says how an act goes: `fail` or seconds."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def state(self, pid):
-        path = self.folder / str(pid)
-        return Stage(path.read_text()) if path.exists() else None
-
-    def act(self, op, pid, timeout_s):
-        how = self.folder / f"{pid}.{op}"
-        word = how.read_text() if how.exists() else "0"
-        if word == "fail":
-            raise DriverError(f"{op} of process {pid}: not supported")
-        if op is Op.LOCK and float(word) > timeout_s:
-            time.sleep(timeout_s)
-            raise DriverError(f"{op} of process {pid}: not ready")
-        time.sleep(float(word))
-        before, after = AFTER[op]
-        assert (self.folder / str(pid)).read_text() == before
-        fresh = self.folder / f".{pid}"
-        fresh.write_text(after)
-        fresh.rename(self.folder / str(pid))
-
-
-class Site:
-    """A job of two nodes with two processes each."""
-
-    def __init__(self, tmp_path, mode=Mode.DRIVER):
-        self.folder, self.gpu = tmp_path, tmp_path / "gpu"
-        self.board = Board(tmp_path / "records")
-        self.dir = tmp_path / "ckpt"
-        for path in (self.gpu, self.board.folder):
-            path.mkdir()
-        library = tmp_path / "libcuda.so.1"
-        library.write_bytes(b"x" * mmap.PAGESIZE)
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(library)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )
-            for _ in range(4)
-        ]  # fmt: skip
-        for one in self.processes:
-            one.stdout.readline()
-            (self.gpu / str(one.pid)).write_text("running")
-        self.uid = os.geteuid()
-        self.board.enter(Record(JOB, self.uid, 0, mode, self.dir))
-        self.why, self.free = "", 2 << 30
-        self.said = []
-        self.agents = [self.agent(0), self.agent(1)]
-
-    def agent(self, node):
-        marks = self.folder / f"marks{node}"
-        marks.mkdir(exist_ok=True)
-        pids = frozenset(one.pid for one in self.processes[2 * node : 2 * node + 2])
-        processes = Processes(lambda: {JOB: pids}, self.said.append)
-        tools = Tools(
-            self.board, FakeDriver(self.gpu), processes.of,
-            lambda pids: (self.why, {"GPU-1": 1 << 30}),
-            Room(lambda: {"GPU-1": self.free}), marks, self.said.append,
-        )  # fmt: skip
-        return Agent(tools, processes, lambda job_id: (self.uid, 0, node, 2))
-
-    def how(self, number, op, word):
-        (self.gpu / f"{self.processes[number].pid}.{op}").write_text(word)
-
-    @property
-    def stages(self):
-        return [(self.gpu / str(one.pid)).read_text() for one in self.processes]
-
-    def ask(self, action=Action.PAUSE, within_s=20, hold_s=60):
-        now = int(time.time())
-        ask = Ask("a1", JOB, 0, action, now + within_s, now + within_s + hold_s, now)
-        self.board.ask(ask)
-        return ask
-
-    def answer(self):
-        return self.board.answer(JOB, self.uid)
-
-    def until(self, phase, within_s=20, agents=None):
-        end = time.monotonic() + within_s
-        while (answer := self.answer()) is None or answer.phase is not phase:
-            assert time.monotonic() < end, (answer, self.stages, self.said)
-            self.run(agents)
-        return answer
-
-    def run(self, agents=None):
-        for one in self.agents if agents is None else agents:
-            one.tick(int(time.time()))
-        time.sleep(0.02)
-
-    def until_running(self, within_s=20, agents=None):
-        end = time.monotonic() + within_s
-        while self.stages != ["running"] * 4:
-            assert time.monotonic() < end, (self.stages, self.said)
-            self.run(agents)
+from slurm_ltgf.checkpoint.board import replace_owned
+from slurm_ltgf.checkpoint.node_hands import Room
+from slurm_ltgf.checkpoint.phases import Op
+from slurm_ltgf.checkpoint.protocol import (
+    Action,
+    Mode,
+    Phase,
+    Record,
+    encode,
+    record_keys,
+    withdrawn,
+)
 
 
 @pytest.fixture
 def site(tmp_path):
-    made = Site(tmp_path)
-    yield made
-    for one in made.processes:
-        one.kill()
-        one.wait()
-        one.stdin.close()
-        one.stdout.close()
+    with opened(tmp_path) as made:
+        yield made
 
 
 def test_a_pause_holds_all_and_a_resume_brings_all_back(site):
@@ -309,3 +194,16 @@ def test_a_plan_of_an_earlier_run_or_a_broken_one_is_none(site):
     site.ask()
     site.until(Phase.SAVED)
     assert Path("/etc/passwd").read_text().startswith("root")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+@pytest.mark.parametrize("stranger", [1, 99999])
+def test_a_record_of_somebody_else_for_the_job_changes_nothing(site, stranger):
+    """Whichever of them is listed first."""
+    path = site.board.folder / f"{JOB}.{stranger}"
+    record = Record(JOB, stranger, 0, Mode.CRIU, Path("/etc"))
+    replace_owned(path, encode(record_keys(record)))
+    os.chown(path, stranger, stranger)
+    site.until(Phase.READY)
+    assert [one.job.dir for agent in site.agents for one in agent._jobs.values()] == [site.dir] * 2
+    assert not Path("/etc/ltgf-nodes").exists()

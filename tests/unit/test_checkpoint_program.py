@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -222,3 +223,12 @@ def test_criu_has_no_right_to_files_beyond_the_user_s(tmp_path):
         assert set(lines["Uid"].split()) == {"65534"}
         assert "Permission denied" in done.stderr
         assert "root's" not in done.stdout
+
+
+def test_the_agent_s_unit_hands_on_no_filter_and_no_mounts():
+    """What is brought back would have them, and could not be written to disk again."""
+    unit = Path(__file__).parents[2] / "etc" / "systemd" / "ltgf-node.service"
+    keys = {line.partition("=")[0] for line in unit.read_text().splitlines() if line[:1].isalpha()}
+    words = ("Protect", "Private", "Restrict", "SystemCall", "NoNew", "ReadOnly", "Inaccessible")
+    assert [key for key in keys if key.startswith(words)] == []
+    assert "KillMode" in keys
