@@ -1,0 +1,88 @@
+"""Of what moves against fragmentation are made: room on nodes, jobs that may leave it, costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from slurm_ltgf.core.fragmentation import Part
+
+
+class Key(NamedTuple):
+    """What moves cost, the worst first: jobs that serve, that train, GPU-seconds, all jobs."""
+
+    serving: int = 0
+    training: int = 0
+    gpu_s: float = 0.0
+    jobs: int = 0
+
+    def plus(self, other: Key) -> Key:
+        """Both together."""
+        return Key(self[0] + other[0], self[1] + other[1], self[2] + other[2], self[3] + other[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """A running job of one GPU that may move. partitions: it may run in nodes of these.
+
+    avoids: nodes that it may not go to. key: what its move costs.
+    """
+
+    job_id: int
+    node: str
+    part: Part
+    partitions: frozenset[str]
+    key: Key
+    avoids: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Room:
+    """What is free on a node that is open, and who could leave it, the cheapest first."""
+
+    node: str
+    partitions: frozenset[str]
+    total_gpus: int
+    gpus: float
+    cpus: float = math.inf
+    memory_mb: float = math.inf
+    movable: list[Movable] = field(default_factory=list)
+    _least: list[Key] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        """Have who could leave in order."""
+        self.movable.sort(key=lambda job: (job.key, job.job_id))
+
+    def least(self, jobs: int) -> Key:
+        """What the moves of so many of its jobs cost at least."""
+        if len(self._least) != len(self.movable) + 1:
+            self._least = [Key()]
+            for job in self.movable:
+                self._least.append(self._least[-1].plus(job.key))
+        return self._least[jobs]
+
+    def holds(self, part: Part) -> bool:
+        """Whether so much is free."""
+        return part.fits(self.gpus, self.cpus, self.memory_mb)
+
+    def give(self, part: Part) -> None:
+        """A job left."""
+        self.gpus += part.gpus
+        self.cpus += max(part.cpus, 1)
+        self.memory_mb += part.memory_mb
+
+    def take(self, part: Part) -> None:
+        """A job came."""
+        self.gpus -= part.gpus
+        self.cpus -= max(part.cpus, 1)
+        self.memory_mb -= part.memory_mb
+
+
+def total(jobs: Iterable[Movable]) -> Key:
+    """What the moves of some jobs cost."""
+    key = Key()
+    for job in jobs:
+        key = key.plus(job.key)
+    return key
