@@ -8,27 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from time import localtime
 
-from slurm_ltgf.checkpoint.board import Board, BoardError
-from slurm_ltgf.checkpoint.keys import ProtocolError
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, Verdict, contest, verdicts
-from slurm_ltgf.core.lease_guards import HOUR_S, Guards, Situation, allowance
+from slurm_ltgf.core.lease_guards import Guards, allowance
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.core.move import State
-from slurm_ltgf.core.requeue import is_fault
+from slurm_ltgf.core.plan import Hold
 from slurm_ltgf.service.lease_rooms import takers
+from slurm_ltgf.service.move_groups import Asker, refusals
+from slurm_ltgf.service.move_limits import situation
 from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.service.present import View
+from slurm_ltgf.service.savers import Saver, Savers
 from slurm_ltgf.service.terms import rules_of
 from slurm_ltgf.slurm.jobs import QueueJob
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
 
 ACTOR = "ltgf lease"
+ASKER = Asker(ACTOR, "lease")
 RESET = "lease.reset"
-REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +82,10 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
     holding = [job for job in seen.queue.holding if job.state == "RUNNING" and job.start != UNKNOWN]
     holds = {hold.job_id: hold for hold in seen.holds}
     ours = [job for job in holding if job.job_id in holds and holds[job.job_id].gpus > 0]
-    kept = _exempt(ours, seen, config, moves, _refusals(ledger, now - config.lease.min_run_s))
-    facts = _Facts(seen, config, edges)
+    kept = _exempt(ours, seen, config, moves, refusals(ledger, ASKER, now - config.lease.min_run_s))
+    savers = Savers(config, edges.uid_of)
     over = [job for job in ours if now - job.start >= lease_s and job.job_id not in kept]
-    expired = {
-        job.job_id: facts.leased(job, holds[job.job_id].tenant, holds[job.job_id].gpus)
-        for job in over
-    }
+    expired = {job.job_id: _leased(job, holds[job.job_id], savers.saver(job)) for job in over}
     # where nobody may yield it is still told who would
     most = config.lease.concurrency if stopped else allowed
     found = _verdicts(seen, config, list(expired.values()), over, moves, edges, most)
@@ -107,12 +103,12 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
                 ends=int(job.start + lease_s),
                 verdict=verdict,
                 to=_shown(verdict, seen),
-                why=facts.why.get(job.job_id, ""),
+                why=savers.why.get(job.job_id, ""),
                 can_save=job.job_id not in expired or expired[job.job_id].can_checkpoint,
             )
         )
     rows.sort(key=lambda row: row.ends)
-    judged = LeaseView(tuple(rows), stopped, allowed, facts.notes())
+    judged = LeaseView(tuple(rows), stopped, allowed, savers.notes())
     return _without_yields(judged) if stopped else judged
 
 
@@ -127,34 +123,17 @@ def _allowance(
     if not config.checkpoint.records and not config.lease.preempt_without_checkpoint:
         return 0, "checkpoint.records is not set: no job can be asked to save"
     own = config.lease
-    since = seen.now - HOUR_S - max(HOUR_S, own.breaker_rest_s)
-    log = ledger.audit_last(5000, actor=ACTOR, since=since)
-    local = localtime(seen.now)
-    ours = [move for move in moves.under_way() if move.by == ACTOR]
-    begun = [entry.time for entry in log if entry.old == State.QUEUED.value]
-    begun += [move.began for move in ours if move.state is State.QUEUED]
-    situation = Situation(
+    found = situation(
+        ledger,
+        moves,
+        ACTOR,
         now=seen.now,
-        weekday=local.tm_wday,
-        minute=local.tm_hour * 60 + local.tm_min,
-        under_way=len(ours),
-        begun=begun,
-        failed=[
-            entry.time
-            for entry in log
-            if entry.new == State.FAILED.value and is_fault(entry.reason)
-        ],
         reset=int(ledger.state_get(RESET) or 0),
         maintenance_in_s=edges.maintenance_in_s(seen.now),
+        rest_s=own.breaker_rest_s,
     )
     guards = Guards(own.concurrency, own.per_hour, own.quiet, own.breaker, own.breaker_rest_s)
-    return allowance(guards, situation, lease_s=lease_s)
-
-
-def _refusals(ledger: Ledger, since: int) -> dict[str, tuple[int, str]]:
-    """Jobs that were to yield and could not: when it was last tried, and why not."""
-    log = ledger.audit_last(5000, actor=ACTOR, action="lease", since=since)
-    return {entry.job_id: (entry.time, entry.reason) for entry in reversed(log)}
+    return allowance(guards, found, lease_s=lease_s)
 
 
 def _exempt(
@@ -184,51 +163,18 @@ def _exempt(
     return found
 
 
-class _Facts:
-    """What the board tells of running jobs, each asked once."""
-
-    def __init__(self, seen: View, config: Config, edges: LeaseEdges) -> None:
-        self._config, self._edges, self._now = config, edges, seen.now
-        records = config.checkpoint.records
-        self._board = Board(Path(records)) if records else None
-        self._problem = ""
-        self.why: dict[int, str] = {}
-
-    def notes(self) -> tuple[str, ...]:
-        """What is wrong with the board."""
-        return (self._problem,) if self._problem else ()
-
-    def leased(self, job: QueueJob, tenant: str, gpus: float) -> Leased:
-        """A job whose lease is over."""
-        can, cost_s = self._checkpoint(job)
-        return Leased(
-            job.job_id,
-            tenant,
-            gpus,
-            submit=job.submit,
-            started=job.start,
-            restarts=job.restarts,
-            can_checkpoint=can,
-            cost_s=cost_s,
-        )
-
-    def _checkpoint(self, job: QueueJob) -> tuple[bool, float]:
-        """Whether the job can save, and what saving and restoring it takes, in seconds."""
-        default_s = float(self._config.lease.cost_s)
-        uid = self._edges.uid_of(job.user)
-        if self._board is None or uid is None:
-            self.why[job.job_id] = "no records folder" if uid is not None else "its user is unknown"
-            return False, default_s
-        try:
-            record = self._board.record(job.job_id, uid)
-            answer = self._board.answer(job.job_id, uid)
-        except (BoardError, ProtocolError) as exc:
-            self._problem = self.why[job.job_id] = str(exc)
-            return False, default_s
-        if record is None or answer is None or answer.restart != job.restarts:
-            self.why[job.job_id] = "it has no checkpoint record" if record is None else "not ready"
-            return False, default_s
-        return True, default_s if answer.seconds is None else max(2 * answer.seconds, 1.0)
+def _leased(job: QueueJob, hold: Hold, saver: Saver) -> Leased:
+    """A job whose lease is over."""
+    return Leased(
+        job.job_id,
+        hold.tenant,
+        hold.gpus,
+        submit=job.submit,
+        started=job.start,
+        restarts=job.restarts,
+        can_checkpoint=saver.can_save,
+        cost_s=saver.cost_s,
+    )
 
 
 # --- verdicts -------------------------------------------------------------------------------------
