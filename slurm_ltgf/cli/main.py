@@ -25,6 +25,7 @@ COMMANDS = {
     "tick": ("tick", "One pass: sync, order, write SiteFactors."),
     "daemon": ("daemon", "A pass every few seconds, for ever."),
     "lease": ("lease", "Running leases: who would yield to whom, and why."),
+    "frag": ("frag", "How fragmented the free GPUs are, and which moves would help."),
     "checkpoint": ("checkpoint", "Have a running job save its work, and go on."),
     "requeue": ("requeue", "Have a running job save its work, then requeue it."),
     "pause": ("pause", "Have a running job free its GPUs, and keep its place."),

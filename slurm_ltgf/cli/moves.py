@@ -129,7 +129,7 @@ def after_signal(app: App, name: str, wish: Wish, *, lead: str) -> None:
 def _wait(moves: Moves, move: Move) -> Move:
     """Go on until the end; on a terminal every change is a line. Ctrl-C takes the ask back."""
     failures = 0
-    with _interrupts() as interrupted:
+    with interrupts() as interrupted:
         while not move.state.is_end:
             before = move.why
             move, problem = moves.try_to_go_on(move, now=int(time.time()))
@@ -147,7 +147,7 @@ def _wait(moves: Moves, move: Move) -> Move:
 
 
 @contextmanager
-def _interrupts() -> Iterator[Callable[[], bool]]:
+def interrupts() -> Iterator[Callable[[], bool]]:
     """Ctrl-C and TERM as a question, so that nothing is left half done."""
     seen: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)

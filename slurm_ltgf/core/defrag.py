@@ -24,12 +24,16 @@ EXPLAINED = 32
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that waits. worth_gpu_s: what it is worth to start it now, inf: whatever it costs."""
+    """A job that waits. worth_gpu_s: what it is worth to start it now, inf: whatever it costs.
+
+    avoids: nodes of its partitions that it may not use.
+    """
 
     job_id: int
     parts: Parts
     partitions: frozenset[str]
     worth_gpu_s: float
+    avoids: frozenset[str] = frozenset()
 
     @property
     def gpus(self) -> int:
@@ -109,13 +113,17 @@ class _Planner:
         self._rules = rules
         self._left = rules.most
         self._changes = 0
-        self._in_vain: dict[tuple[Parts, frozenset[str], float], tuple[int, Blocked]] = {}
+        self._in_vain: dict[tuple[object, ...], tuple[int, Blocked]] = {}
         self._explained = 0
         self.plan = Plan()
 
     def look_at(self, job: Waiting) -> None:
-        rooms = [room for room in self._rooms.values() if room.partitions & job.partitions]
-        like_it = (job.parts, job.partitions, job.worth_gpu_s)
+        rooms = [
+            room
+            for room in self._rooms.values()
+            if room.partitions & job.partitions and room.node not in job.avoids
+        ]
+        like_it = (job.parts, job.partitions, job.avoids, job.worth_gpu_s)
         changes, known = self._in_vain.get(like_it, (-1, None))
         if known is not None and changes == self._changes:
             self.plan.blocked.append(Blocked(job, known.why, known.leaving))

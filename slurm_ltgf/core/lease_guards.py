@@ -16,13 +16,14 @@ _QUIET = re.compile(r"(?:(mon|tue|wed|thu|fri|sat|sun) )?(\d\d):(\d\d)-(\d\d):(\
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """The site's limits. quiet: see `quiet_time`."""
+    """The site's limits. quiet: see `quiet_time`. section: of the settings that cap numbers."""
 
     concurrency: int = 4
     per_hour: int = 60
     quiet: Sequence[str] = ()
     breaker: int = 5
     breaker_rest_s: int = HOUR_S
+    section: str = "lease"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def allowance(guards: Guards, seen: Situation, *, lease_s: float) -> tuple[int, 
             return 0, f"it is a quiet time (lease.quiet: {window})"
     ahead_s = seen.maintenance_in_s
     if ahead_s is not None and ahead_s < lease_s:
-        return 0, f"a maintenance begins in {max(ahead_s, 0)} s, before a lease would be over"
+        what = "a lease would be over" if guards.section == "lease" else "a move would be worth it"
+        return 0, f"a maintenance begins in {max(ahead_s, 0)} s, before {what}"
     until = broken_until(guards, seen.failed, reset=seen.reset)
     if until is not None and seen.now < until:
         return 0, (
@@ -59,9 +61,9 @@ def allowance(guards: Guards, seen: Situation, *, lease_s: float) -> tuple[int, 
         )
     made = sum(seen.now - HOUR_S < time <= seen.now for time in seen.begun)
     if made >= guards.per_hour:
-        return 0, f"jobs that yielded within an hour: {made} (lease.per_hour)"
+        return 0, f"jobs that yielded within an hour: {made} ({guards.section}.per_hour)"
     if seen.under_way >= guards.concurrency:
-        return 0, f"jobs that yield just now: {seen.under_way} (lease.concurrency)"
+        return 0, f"jobs that yield just now: {seen.under_way} ({guards.section}.concurrency)"
     return min(guards.concurrency - seen.under_way, guards.per_hour - made), ""
 
 

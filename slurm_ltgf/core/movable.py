@@ -37,6 +37,11 @@ class Movable:
     key: Key
     avoids: frozenset[str] = frozenset()
 
+    @property
+    def klass(self) -> str:
+        """dev, training or serving."""
+        return "serving" if self.key.serving else "training" if self.key.training else "dev"
+
 
 @dataclass(slots=True)
 class Room:

@@ -73,7 +73,7 @@ def state(site: Site, past: Asked = ()) -> tuple[PoolState, ...]:
         past: what to measure a pool by for which nothing waits.
     """
     waiting = pending_demand(site)
-    default = _default_types(site.capacity.nodes)
+    default = default_types(site.capacity.nodes)
     names = {
         (name, kind)
         for node in site.capacity.nodes
@@ -144,7 +144,7 @@ def _kinds(
     return tuple(Kind(parts, jobs) for parts, jobs in found.items())
 
 
-def _default_types(nodes: Iterable[Node]) -> dict[str, str]:
+def default_types(nodes: Iterable[Node]) -> dict[str, str]:
     """Partition -> the GPU type of which it has most."""
     counts: dict[str, Counter[str]] = {}
     for node in nodes:
@@ -160,7 +160,7 @@ def _default_types(nodes: Iterable[Node]) -> dict[str, str]:
 def places_in(site: Site, partition: str, gpu_type: str) -> list[Place]:
     """The nodes of a pool, with what keeps jobs from them."""
     limits = next((one for one in site.partitions if one.name == partition), Partition(partition))
-    reserved = _reserved(site)
+    reserved = reserved_nodes(site)
     used = _cpus_used(site, partition) if limits.max_cpus != NO_LIMIT else {}
     found = []
     for node in site.capacity.nodes:
@@ -186,7 +186,7 @@ def _limited(
     return replace(place, barred=barred)
 
 
-def _reserved(site: Site) -> dict[str, str]:
+def reserved_nodes(site: Site) -> dict[str, str]:
     """Node -> reservation that is on and has the whole node."""
     cpus = {node.name: node.cpus for node in site.capacity.nodes}
     found = {}

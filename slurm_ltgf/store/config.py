@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from slurm_ltgf.core.duration import duration_s
 from slurm_ltgf.errors import ConfigError
-from slurm_ltgf.store.move_settings import Checkpoint, Lease
+from slurm_ltgf.store.move_settings import Checkpoint, Defrag, Lease
 from slurm_ltgf.store.settings import (
     SECTIONS,
     Config,
@@ -35,6 +35,7 @@ __all__ = [
     "Checkpoint",
     "Config",
     "Daemon",
+    "Defrag",
     "Fairness",
     "Lease",
     "Metrics",

@@ -126,3 +126,45 @@ class Lease(Struct, frozen=True, forbid_unknown_fields=True):
             "true or false",
         ),
     ] = False
+
+
+class Defrag(Struct, frozen=True, forbid_unknown_fields=True):
+    """Moves against fragmentation: `ltgf frag --plan`, `--apply`; classes of jobs as in [lease]."""
+
+    per_hour: Annotated[int, kinds.count("Jobs moved in an hour, at most.", "jobs")] = 20
+    concurrency: Annotated[int, kinds.count("Jobs that move at once.", "jobs")] = 16
+    cooldown_s: Annotated[
+        int,
+        kinds.duration("A job that was moved, or could not be, is left alone so long.", least_s=0),
+    ] = field(default=1800, name="cooldown")
+    buffer: Annotated[
+        float,
+        kinds.meta(
+            "Part of the GPUs that a plan leaves free, so that who moves finds room again.",
+            "part",
+            "a number from 0 to 1",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.05
+    serving_above: Annotated[
+        float,
+        kinds.meta(
+            "Jobs of lease.protected_qos move only in a pool whose score is above this.",
+            "score",
+            "a number from 0 to 1",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.3
+    wait_s: Annotated[
+        int,
+        kinds.duration(
+            "How long a job that waits would go on waiting, where Slurm expects no start: the "
+            "GPU-seconds that its moves may cost."
+        ),
+    ] = field(default=3600, name="wait")
+    start_within_s: Annotated[
+        int,
+        kinds.duration("How long --apply keeps who moved away from the nodes that it made free."),
+    ] = field(default=120, name="start_within")

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from slurm_ltgf.core.duration import shown
-from slurm_ltgf.store.move_settings import Checkpoint, Lease
+from slurm_ltgf.store.move_settings import Checkpoint, Defrag, Lease
 from slurm_ltgf.store.setting_kinds import count, duration, meta, text, texts
 
 
@@ -259,6 +259,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     sync: Sync = Sync()
     checkpoint: Checkpoint = Checkpoint()
     lease: Lease = field(default_factory=Lease)
+    defrag: Defrag = Defrag()
     metrics: Metrics = Metrics()
 
 
@@ -270,6 +271,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "sync": Sync,
     "checkpoint": Checkpoint,
     "lease": Lease,
+    "defrag": Defrag,
     "metrics": Metrics,
 }
 
