@@ -139,7 +139,8 @@ def test_a_job_of_a_whole_node_gets_one_and_who_made_room_goes_on_elsewhere(site
 
     site.ltgf.run("sync")
     after = pool_of(site.ltgf.json("frag"))
-    assert (after["blocked_jobs"], after["demand"]) == (0, "history")
+    assert after["demand"] == "history"
+    assert 0 < after["score"] < 1, "small jobs would find room, another one of 8 GPUs would not"
     again = site.ltgf.json("frag", "--apply")
     assert (again["plan"]["moves"], again["applied"]["moves"]) == ([], [])
 
