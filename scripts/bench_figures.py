@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from bench_cluster import a_pass
+from bench_frag import figures as fragmented
 from bench_simulate import simulations
 from rich.console import Console
 from rich.table import Table
@@ -450,6 +451,11 @@ def simulating(sizes: Sizes, _: Path) -> list[Figure]:
     return [Figure(*row) for row in rows]
 
 
+def fragmentation(sizes: Sizes, _: Path) -> list[Figure]:
+    """Scores and plan of a large cluster."""
+    return [Figure(*row) for row in fragmented(sizes.times)]
+
+
 FIGURES: dict[str, Callable[[Sizes, Path], list[Figure]]] = {
     "read": reading,
     "fairness": fairness,
@@ -457,6 +463,7 @@ FIGURES: dict[str, Callable[[Sizes, Path], list[Figure]]] = {
     "no-news": no_news,
     "pass": cluster_pass,
     "simulate": simulating,
+    "frag": fragmentation,
 }
 
 

@@ -11,6 +11,7 @@ import click
 from slurm_ltgf import __version__
 from slurm_ltgf.cli import frag_show, options, render
 from slurm_ltgf.cli.app import App
+from slurm_ltgf.errors import UsageError
 
 if TYPE_CHECKING:
     from slurm_ltgf.core.fragmentation import PoolState
@@ -43,6 +44,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     from slurm_ltgf.service.fragmentation import look, state
 
     app = App.of(ctx)
+    _check(given)
     now = int(time.time())
     site = look(fragmentation_edges(app), now=now)
     wanted = set((given["partition"] or "").split(",")) - {""}
@@ -60,9 +62,23 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         for pool in (seen.pools if seen else state(site, history(app, now)))
         if not wanted or pool.partition in wanted
     ]
+    if wanted and not pools:
+        raise UsageError(f"--partition {given['partition']}: no such partition has GPUs")
     _print(app, pools, seen, given)
-    if given["check"] is not None and any((p.score or 0) > given["check"] for p in pools):
+    if given["check"] is not None and any((pool.score or 0) > given["check"] for pool in pools):
         ctx.exit(1)
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Refuse what --apply has no meaning for.
+
+    Raises:
+        UsageError: an option beside --apply that only chooses what is shown.
+    """
+    names = {"partition": "--partition", "check": "--check", "parsable2": "--parsable2"}
+    for key, option in names.items():
+        if given["apply_"] and given[key]:
+            raise UsageError(f"--apply makes the whole plan's moves: leave {option} out")
 
 
 def _print(

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,12 +43,14 @@ def apply(app: App, site: Site, *, json_: bool) -> None:
 
     Raises:
         MoveFailed: a job was not moved, or one for which others made room has not started.
+        LockHeldError: another --apply is at it.
     """
     from slurm_ltgf.cli.moves import moves_of
     from slurm_ltgf.service.defrag import Steering
     from slurm_ltgf.slurm import bindings
+    from slurm_ltgf.store.files import lock
 
-    with app.ledger(readonly=False) as ledger:
+    with lock(Path(f"{app.ledger_path}.frag.lock")), app.ledger(readonly=False) as ledger:
         seen = frag.plan(app, site, ledger)
         run = _Run(seen, moves_of(app), Steering(bindings.exclude, ledger), app.verbose)
         run.set_back()

@@ -143,7 +143,8 @@ def plan(seen: DefragView) -> None:
     if values["blocked"]:
         _table("Stays waiting", BLOCKED, values["blocked"])
     for why, count in values["staying_by_reason"].items():
-        click.echo(f"note: {count} jobs of one GPU stay: {render.clean(why)}")
+        who = "1 job of one GPU stays" if count == 1 else f"{count} jobs of one GPU stay"
+        click.echo(f"note: {who}: {render.clean(why)}")
     if seen.left_out:
         names = " ".join(name(seen, job.job_id) for job in seen.left_out[:SHOWN])
         click.echo(f"note: not judged, bound to nodes in another way: {render.clean(names)}")

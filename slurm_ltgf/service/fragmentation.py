@@ -99,14 +99,16 @@ def past_demand(runs: Runs) -> list[tuple[Shape, int]]:
 
     CPUs and memory are not in the ledger: a job is taken to have needed one CPU a node.
     """
-    rows = np.unique(runs.job_id, return_index=True)[1]
-    found: Counter[tuple[str, str, str]] = Counter()
-    for i in rows.tolist():
-        gres = runs.gres[i] or runs.gres_requested[i]
-        found[runs.partition[i], gres, runs.nodes[i]] += 1
+    jobs_once = runs.take(np.unique(runs.job_id, return_index=True)[1])
+    columns = jobs_once.partition, jobs_once.gres, jobs_once.gres_requested, jobs_once.nodes
+    codes = np.stack([column.codes for column in columns], axis=1)
+    kinds, counts = np.unique(codes, axis=0, return_counts=True)
     counted: Counter[tuple[str, str, int, int]] = Counter()
-    for (partition, gres, nodes), jobs in found.items():
-        kind, gpus = records.devices(gres)
+    for row, jobs in zip(kinds.tolist(), counts.tolist(), strict=True):
+        partition, gres, requested, nodes = (
+            column.names[code] for column, code in zip(columns, row, strict=True)
+        )
+        kind, gpus = records.devices(gres or requested)
         if gpus:
             counted[partition, kind, gpus, len(expand_hostlist(nodes)) or 1] += jobs
     return [
