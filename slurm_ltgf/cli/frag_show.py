@@ -202,10 +202,10 @@ def _move_rows(seen: DefragView, start: Start) -> Iterator[dict[str, Any]]:
         yield {
             "job_id": name(seen, job.job_id),
             "user": seen.jobs[job.job_id].user,
-            "class": job.klass,
+            "class": job.klass.name.lower(),
             "from": job.node,
             "to": to,
-            "cost_gpu_s": job.key.gpu_s,
+            "cost_gpu_s": job.cost_gpu_s,
             "for": name(seen, start.job.job_id),
         }
 

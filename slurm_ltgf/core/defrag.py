@@ -144,8 +144,9 @@ class _Planner:
 
     def _objection(self, job: Waiting, way: Way, rooms: Sequence[Room]) -> str:
         """Why a way that there is is not taken; "" if it is."""
-        total_gpus = sum(room.total_gpus for room in rooms)
-        left = sum(room.gpus for room in rooms) - job.gpus
+        total_gpus, own = sum(room.total_gpus for room in rooms), {room.node for room in rooms}
+        elsewhere = sum(node not in own for node in way.to)
+        left = sum(room.gpus for room in rooms) + elsewhere - job.gpus
         if left < self._rules.buffer * total_gpus:
             return (
                 f"{left:g} of {total_gpus} GPUs would stay free, less than the buffer of"

@@ -5,18 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 from slurm_ltgf.core.fragmentation import Part
 
 
-class Key(NamedTuple):
-    """What moves cost, the worst first: jobs that serve, that train, GPU-seconds, all jobs."""
+class Class(IntEnum):
+    """How much a job minds to be moved, least first."""
 
-    serving: int = 0
-    training: int = 0
-    gpu_s: float = 0.0
+    DEV = 0
+    TRAINING = 1
+    SERVING = 2
+
+
+class Key(NamedTuple):
+    """What moves cost: GPU-seconds of jobs that serve, that train, of the others; how many move.
+
+    The lesser key is better: a job that serves is moved only where no other could be.
+    """
+
+    serving_gpu_s: float = 0.0
+    training_gpu_s: float = 0.0
+    dev_gpu_s: float = 0.0
     jobs: int = 0
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds of all."""
+        return self.serving_gpu_s + self.training_gpu_s + self.dev_gpu_s
 
     def plus(self, other: Key) -> Key:
         """Both together."""
@@ -27,20 +44,27 @@ class Key(NamedTuple):
 class Movable:
     """A running job of one GPU that may move. partitions: it may run in nodes of these.
 
-    avoids: nodes that it may not go to. key: what its move costs.
+    cost_gpu_s: of its checkpoint and restart. avoids: nodes that it may not go to.
     """
 
     job_id: int
     node: str
     part: Part
     partitions: frozenset[str]
-    key: Key
+    klass: Class
+    cost_gpu_s: float
     avoids: frozenset[str] = frozenset()
 
     @property
-    def klass(self) -> str:
-        """dev, training or serving."""
-        return "serving" if self.key.serving else "training" if self.key.training else "dev"
+    def key(self) -> Key:
+        """What its move costs."""
+        costs = {
+            Class.SERVING: 0.0,
+            Class.TRAINING: 0.0,
+            Class.DEV: 0.0,
+            self.klass: self.cost_gpu_s,
+        }
+        return Key(costs[Class.SERVING], costs[Class.TRAINING], costs[Class.DEV], 1)
 
 
 @dataclass(slots=True)

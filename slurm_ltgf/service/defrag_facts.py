@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from slurm_ltgf.core.defrag import Waiting
 from slurm_ltgf.core.fragmentation import Part, parts_of
 from slurm_ltgf.core.model import UNKNOWN
-from slurm_ltgf.core.movable import Key, Movable, Room
+from slurm_ltgf.core.movable import Class, Movable, Room
 from slurm_ltgf.core.move import Move, State
 from slurm_ltgf.service import places
 from slurm_ltgf.service.fragmentation import Site, default_types, reserved_nodes
@@ -23,7 +23,6 @@ from slurm_ltgf.store.config import Config
 MOST_WAITING = 256
 #: A requeued job that is eligible so soon is given its room before others (cred_expire: 120 s).
 SOON_S = 300
-DEV, TRAINING, SERVING = "dev", "training", "serving"
 _WORDS = re.compile(r"[\w.-]+(&[\w.-]+)*")
 
 
@@ -50,11 +49,11 @@ class Binds:
         return frozenset(found)
 
 
-def klass(job: QueueJob, config: Config) -> str:
+def klass(job: QueueJob, config: Config) -> Class:
     """A job's class, by its QOS: the site's settings of leases."""
     if job.qos in config.lease.first_qos:
-        return DEV
-    return SERVING if job.qos in config.lease.protected_qos else TRAINING
+        return Class.DEV
+    return Class.SERVING if job.qos in config.lease.protected_qos else Class.TRAINING
 
 
 # --- who may move ---------------------------------------------------------------------------------
@@ -103,11 +102,14 @@ class Movers:
         if own.features:  # what it asked for is met where the features are the same
             here = self.binds.features.get(node, frozenset())
             avoids |= {name for name, words in self.binds.features.items() if words != here}
-        kind = klass(job, self.config)
-        key = Key(int(kind == SERVING), int(kind == TRAINING), cost_s, 1)
-        part = Part(1, asked.cpus, asked.memory_mb)
         return Movable(
-            job.job_id, node, part, frozenset(job.partition.split(",")), key, frozenset(avoids)
+            job.job_id,
+            node,
+            Part(1, asked.cpus, asked.memory_mb),
+            frozenset(job.partition.split(",")),
+            klass(job, self.config),
+            cost_s,
+            frozenset(avoids),
         )
 
     def _objection(self, job: QueueJob, gpu_type: str) -> str:
@@ -118,7 +120,10 @@ class Movers:
         if own.requires or own.is_exclusive or own.reservation:
             return "it is bound to nodes: named, exclusive or reserved ones"
         score = self.scores.get((job.partition, gpu_type))
-        if klass(job, self.config) == SERVING and (score or 0) <= self.config.defrag.serving_above:
+        if (
+            klass(job, self.config) is Class.SERVING
+            and (score or 0) <= self.config.defrag.serving_above
+        ):
             above = f"{self.config.defrag.serving_above:.0%}"
             return f"QOS {job.qos} serves: it moves only above {above} fragmentation"
         return self._rest(job)
@@ -141,7 +146,7 @@ class Movers:
     def _intolerance(self, job: QueueJob, cost_s: float) -> str:
         """Why a move is too much for a job that trains or serves: the site's rules of leases."""
         own = self.config.lease
-        if klass(job, self.config) == DEV:
+        if klass(job, self.config) is Class.DEV:
             return ""
         ran_s = self.site.now - job.start
         if ran_s < own.min_run_s:

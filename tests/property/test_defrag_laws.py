@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slurm_ltgf.core.defrag import Rules, Waiting, plan
 from slurm_ltgf.core.fragmentation import Part
-from slurm_ltgf.core.movable import Key, Movable, Room, total
+from slurm_ltgf.core.movable import Class, Movable, Room, total
 from slurm_ltgf.core.way import cheapest_way
 
 MAIN = frozenset({"main"})
@@ -18,8 +18,7 @@ ENOUGH = 99
 
 
 def movable(job_id, node, *, cpus=0, klass=0, gpu_s=1):
-    key = Key(klass == 2, klass == 1, gpu_s, 1)
-    return Movable(job_id, node, Part(1, cpus), MAIN, key)
+    return Movable(job_id, node, Part(1, cpus), MAIN, Class(klass), gpu_s)
 
 
 @st.composite
