@@ -43,7 +43,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """most: moves that are allowed now. buffer: part of a pool's GPUs that stays free, 0..1."""
+    """most: moves that are allowed now. buffer: part of all GPUs that stays free, 0..1."""
 
     most: int
     buffer: float = 0.05
@@ -134,7 +134,7 @@ class _Planner:
             self._start(job, Way(nodes))
             return
         way = cheapest_way(job.parts, rooms, self._rooms, most=self._left) if self._left else None
-        why = "" if way is None else self._objection(job, way, rooms)
+        why = "" if way is None else self._objection(job, way)
         if way is not None and not why:
             self._start(job, way)
             return
@@ -142,11 +142,10 @@ class _Planner:
         self._in_vain[like_it] = self._changes, blocked
         self.plan.blocked.append(blocked)
 
-    def _objection(self, job: Waiting, way: Way, rooms: Sequence[Room]) -> str:
+    def _objection(self, job: Waiting, way: Way) -> str:
         """Why a way that there is is not taken; "" if it is."""
-        total_gpus, own = sum(room.total_gpus for room in rooms), {room.node for room in rooms}
-        elsewhere = sum(node not in own for node in way.to)
-        left = sum(room.gpus for room in rooms) + elsewhere - job.gpus
+        total_gpus = sum(room.total_gpus for room in self._rooms.values())
+        left = sum(room.gpus for room in self._rooms.values()) - job.gpus
         if left < self._rules.buffer * total_gpus:
             return (
                 f"{left:g} of {total_gpus} GPUs would stay free, less than the buffer of"
