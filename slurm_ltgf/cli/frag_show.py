@@ -51,7 +51,7 @@ STARTS = (
     Column("nodes", "On", render.word, numeric=False),
     Column("moves", "Moves"),
     Column("cost_gpu_s", "Cost GPU-s", render.gpus),
-    Column("worth_gpu_s", "Worth GPU-s", render.gpus),
+    Column("worth_gpu_s", "Worth GPU-s", render.number(0)),
 )
 BLOCKED = (
     Column("job_id", "Job", render.word, numeric=False),

@@ -133,45 +133,47 @@ class _Planner:
         if nodes is not None:
             self._start(job, Way(nodes))
             return
-        way = cheapest_way(job.parts, rooms, self._rooms, most=self._left) if self._left else None
-        why = "" if way is None else self._objection(job, way)
+        way = None
+        why = self._buffer_objection(job)
+        if self._left and not why:
+            way = cheapest_way(job.parts, rooms, self._rooms, most=self._left)
+            why = "" if way is None else _price_objection(job, way)
         if way is not None and not why:
             self._start(job, way)
             return
-        blocked = Blocked(job, why, way.leaving) if way else self._explain(job, rooms)
+        blocked = Blocked(job, why, way.leaving) if way else self._explain(job, rooms, why)
         self._in_vain[like_it] = self._changes, blocked
         self.plan.blocked.append(blocked)
 
-    def _objection(self, job: Waiting, way: Way) -> str:
-        """Why a way that there is is not taken; "" if it is."""
+    def _buffer_objection(self, job: Waiting) -> str:
+        """Whether a start would leave less free than the buffer, in words; "" if not."""
         total_gpus = sum(room.total_gpus for room in self._rooms.values())
         left = sum(room.gpus for room in self._rooms.values()) - job.gpus
-        if left < self._rules.buffer * total_gpus:
-            return (
-                f"{left:g} of {total_gpus} GPUs would stay free, less than the buffer of"
-                f" {self._rules.buffer:.0%}"
-            )
-        if way.key.gpu_s > job.worth_gpu_s:
-            return (
-                f"its moves cost {way.key.gpu_s:g} GPU-seconds, more than its start now is worth"
-                f" ({job.worth_gpu_s:g})"
-            )
-        return ""
+        if left >= self._rules.buffer * total_gpus or left < 0:
+            return ""
+        return (
+            f"{left:g} of {total_gpus} GPUs would stay free, less than the buffer of"
+            f" {self._rules.buffer:.0%}"
+        )
 
-    def _explain(self, job: Waiting, rooms: Sequence[Room]) -> Blocked:
-        """Why a job stays blocked, and who would have to leave at least."""
-        free = sum(room.gpus for room in rooms)
+    def _explain(self, job: Waiting, rooms: Sequence[Room], why: str) -> Blocked:
+        """Why a job stays blocked, and who would have to leave at least.
+
+        Args:
+            why: if it is known already.
+        """
         self._explained += 1
         if self._explained > EXPLAINED:
-            return Blocked(job, "no moves let it start")
-        every = len(self._rooms) * 64
+            return Blocked(job, why or "no moves let it start")
+        every = sum(len(room.movable) for room in rooms)
         way = cheapest_way(job.parts, rooms, self._rooms, most=every)
         if way is not None:
             needs = f"it would need {len(way.leaving)} moves: {self._left} are allowed now"
-            return Blocked(job, needs, way.leaving)
+            return Blocked(job, why or needs, way.leaving)
         way = cheapest_way(job.parts, rooms, self._rooms, most=every, must_fit=False)
         if way is None:
             return Blocked(job, "no node would have room for it, whichever jobs moved")
+        free = sum(room.gpus for room in rooms)
         lacks = f": {free:g} GPUs are free" if free < job.gpus else ""
         return Blocked(job, f"who would have to leave finds no room elsewhere{lacks}", way.leaving)
 
@@ -188,3 +190,13 @@ class _Planner:
         self._left -= len(way.leaving)
         self._changes += 1
         self.plan.starts.append(Start(job, way))
+
+
+def _price_objection(job: Waiting, way: Way) -> str:
+    """Whether a way costs more than the start is worth, in words; "" if not."""
+    if way.key.gpu_s <= job.worth_gpu_s:
+        return ""
+    return (
+        f"its moves cost {way.key.gpu_s:g} GPU-seconds, more than its start now is worth"
+        f" ({job.worth_gpu_s:g})"
+    )

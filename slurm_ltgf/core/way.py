@@ -89,7 +89,8 @@ class _Search:
         self._must_fit = must_fit
         self._steps = BUDGET
         self._best: tuple[Key, Way] | None = None
-        self._options = {part: _options(part, rooms) for part in set(parts)}
+        self._known: dict[tuple[Part, str], list[tuple[Movable, ...]]] = {}
+        self._options = {part: _options(part, rooms, most) for part in set(parts)}
 
     def best(self) -> Way | None:
         self._try(0, -1, (), ())
@@ -109,11 +110,19 @@ class _Search:
                 return  # nor can one after it be better
             if room.node in nodes:
                 continue
-            for going in _covers(part, room):
+            for going in self._covers(part, room, self._most - len(leaving)):
                 self._steps -= 1
                 together = (*leaving, *going)
-                if len(together) <= self._most and not self._is_worse(total(together)):
+                if not self._is_worse(total(together)):
                     self._try(i + 1, number, (*nodes, room.node), together)
+
+    def _covers(self, part: Part, room: Room, most: int) -> Iterator[tuple[Movable, ...]]:
+        """Who could leave a node for a part: so many at most, the cheapest first."""
+        if (part, room.node) not in self._known:
+            found = list(_covers(part, room))
+            self._known[part, room.node] = found
+            self._steps -= 1 << min(len(room.movable), EXACT_JOBS) >> 5
+        return (some for some in self._known[part, room.node] if len(some) <= most)
 
     def _is_worse(self, key: Key) -> bool:
         return self._best is not None and key >= self._best[0]
@@ -184,12 +193,12 @@ def _may_go(job: Movable, room: Room) -> bool:
     )
 
 
-def _options(part: Part, rooms: Sequence[Room]) -> list[tuple[Key, Room]]:
+def _options(part: Part, rooms: Sequence[Room], most: int) -> list[tuple[Key, Room]]:
     """Nodes that could have a part, with what that costs at least, the cheapest first."""
     found = []
     for room in rooms:
         lacks = max(math.ceil(part.gpus - room.gpus), 0)
-        if lacks <= len(room.movable) and part.gpus <= room.total_gpus:
+        if lacks <= min(len(room.movable), most) and part.gpus <= room.total_gpus:
             found.append((room.least(lacks), room))
     return sorted(found, key=lambda one: (one[0], one[1].gpus, one[1].node))
 
