@@ -113,7 +113,7 @@ def as_json(app: App, pools: list[PoolState], seen: DefragView | None) -> dict[s
 
 def plan(app: App, site: Site, ledger: Ledger) -> DefragView:
     """The plan as it would be now; nothing is written."""
-    from slurm_ltgf.cli.moves import moves_of
+    from slurm_ltgf.cli.move_site import moves_of
     from slurm_ltgf.service.defrag import judge
 
     past = history(app, site.now)

@@ -45,7 +45,7 @@ def apply(app: App, site: Site, *, json_: bool) -> None:
         MoveFailed: a job was not moved, or one for which others made room has not started.
         LockHeldError: another --apply is at it.
     """
-    from slurm_ltgf.cli.moves import moves_of
+    from slurm_ltgf.cli.move_site import moves_of
     from slurm_ltgf.service.defrag import Steering
     from slurm_ltgf.slurm import bindings
     from slurm_ltgf.store.files import lock
