@@ -1,7 +1,9 @@
 """Clusters for the tests of this folder, one a Slurm series, each for the whole session.
 
 Two sessions at once need a state directory and ports of their own: LTGF_TEST_STATE=/run/other
-LTGF_TEST_PORT=31000 (the second series takes that path with -t13 and that port + 1000).
+LTGF_TEST_PORT=12000, below those that the kernel gives to outgoing connections (32768). Workers of
+pytest-xdist each have theirs, 2,600 ports apart: the second series takes the path with -t13 and the
+port + 1000, and some tests start a cluster between.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from lab import Lab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-STATE = os.environ.get("LTGF_TEST_STATE", "/run/ltgf-test")
-STATE_TRIXIE = f"{STATE.removesuffix('-test')}-t13"
-PORT = int(os.environ.get("LTGF_TEST_PORT", "22000"))
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+STATE = os.environ.get("LTGF_TEST_STATE", "/run/ltgf-test") + (f"-{WORKER}" if WORKER else "")
+STATE_TRIXIE = f"{STATE}-t13"
+PORT = int(os.environ.get("LTGF_TEST_PORT", "22000")) + 2600 * WORKER
 
 
 def running(state: str, port: int, *args: str) -> Iterator[Lab]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import PORT, STATE
 from lab import SCRIPT, Lab, call
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def _empty_queue(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def second(cluster: Lab) -> Iterator[Lab]:
-    lab = Lab(Path("/run/ltgf-test2"), 24000)
+    lab = Lab(Path(f"{STATE}-second"), PORT + 1500)
     try:
         lab.up("--nodes", "1", "--gpus", "1")
         yield lab

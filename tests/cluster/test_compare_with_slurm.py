@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-OWN_STATE = Path(f"{STATE.removesuffix('-test')}-compare-test")
+OWN_STATE = Path(f"{STATE}-compare")
 
 
 @pytest.fixture(scope="module")

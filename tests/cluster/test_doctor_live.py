@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import as_user
+from conftest import PORT, STATE
 from lab import Lab, call
 
 from slurm_ltgf.store.ledger import Ledger
@@ -46,7 +47,7 @@ def to_fix(found: dict[str, dict[str, Any]]) -> set[str]:
 @pytest.fixture
 def small() -> Iterator[Lab]:
     """A cluster of one node whose slurm.conf a test may change."""
-    lab = Lab(Path("/run/ltgf-doctor"), 28000)
+    lab = Lab(Path(f"{STATE}-doctor"), PORT + 2500)
     lab.down("--purge")
     try:
         yield lab

@@ -10,6 +10,8 @@ import pytest
 from commands import Ltgf
 from lab import Lab, wait_until
 
+from tests.folders import open_to_all
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -184,18 +186,10 @@ def test_a_job_in_two_partitions_is_one_job(ltgf: Ltgf):
         lab.run("scontrol", "delete", "partitionname=second")
 
 
-def open_to_all(folder: Path) -> None:
-    """Let other users into a folder of pytest's."""
-    folder.chmod(0o777)
-    for above in folder.parents:
-        if above.name.startswith("pytest-"):
-            above.chmod(0o755)
-
-
 def test_a_user_without_rights_is_told_so_in_one_line(
     ltgf: Ltgf, queued: dict[str, list[int]], tmp_path: Path
 ):
-    open_to_all(tmp_path)
+    open_to_all(tmp_path, 0o777)
     done = ltgf.ask("tick", user="bob")
     assert (done.returncode, done.stdout) == (77, "")
     assert done.stderr.count("\n") == 1
@@ -205,7 +199,7 @@ def test_a_user_without_rights_is_told_so_in_one_line(
 
 
 def test_a_user_may_ask_why(ltgf: Ltgf, queued: dict[str, list[int]], tmp_path: Path):
-    open_to_all(tmp_path)
+    open_to_all(tmp_path, 0o777)
     done = ltgf.ask("explain", str(queued["bob"][0]), user="bob")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Traceback" not in done.stdout

@@ -23,6 +23,7 @@ from slurm_ltgf.slurm.site import Controller, Partition, Site
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.factor_table import PluginStatus
 from slurm_ltgf.store.ledger import Ledger
+from tests.folders import open_to_all
 
 NOW = 1_800_000_000
 SETTINGS = {
@@ -782,8 +783,7 @@ def test_the_lock_of_a_process_that_is_gone_is_nobodys(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="drops its rights for a moment")
 def test_a_ledger_that_is_closed_to_us_is_said_so(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    open_to_all(tmp_path)
     home = tmp_path / "var"
     home.mkdir(mode=0o700)
     Ledger(home / "ledger.db").close()

@@ -28,6 +28,7 @@ from slurm_ltgf.core.model import (
 from slurm_ltgf.errors import LedgerError
 from slurm_ltgf.store import ledger_blocks, ledger_history
 from slurm_ltgf.store.ledger import AuditEntry, Holdings, Ledger, Step, StoreCounts
+from tests.folders import open_to_all
 
 ALWAYS = Window(0, 1 << 40)
 FORK = multiprocessing.get_context("fork")
@@ -477,8 +478,7 @@ def as_nobody(path: Path) -> int:
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 @pytest.mark.parametrize("daemon", [True, False], ids=["daemon runs", "daemon is down"])
 def test_a_user_without_write_permission_can_read(tmp_path: Path, daemon: bool) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    open_to_all(tmp_path)
     path = tmp_path / "ledger.db"
     Ledger(path).close()
     path.chmod(0o644)

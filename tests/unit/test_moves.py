@@ -18,6 +18,7 @@ from slurm_ltgf.service.move_facts import Boards, MoveRefused, Wish, acting_as
 from slurm_ltgf.store.config import Checkpoint
 from slurm_ltgf.store.files import FileError
 from slurm_ltgf.store.moves import MoveFiles
+from tests.folders import open_to_all
 
 
 @pytest.fixture
@@ -434,10 +435,7 @@ def test_old_moves_are_forgotten_but_not_those_under_way_or_counted(site: Site) 
 
 @pytest.mark.skipif(OWN != 0, reason="becomes another user")
 def test_root_goes_where_the_jobs_user_can_and_no_further(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for parent in list(tmp_path.parents)[:3]:
-        if parent.owner() == "root" and parent != Path("/tmp"):
-            parent.chmod(0o755)
+    open_to_all(tmp_path)
     secret, theirs = tmp_path / "secret", tmp_path / "theirs"
     secret.mkdir(mode=0o700)
     theirs.mkdir()
