@@ -43,13 +43,14 @@ def _folder(app: App) -> Path:
 
 
 def _log(app: App) -> Callable[[AuditEntry, Move], None]:
-    """Into the ledger, if this user may write there."""
+    """Into the ledger, if this user may write there; else word is left for who may."""
 
     def log(entry: AuditEntry, move: Move) -> None:
         from slurm_ltgf.core.move import State
         from slurm_ltgf.core.tally import of_move
 
         if not os.access(app.ledger_path, os.W_OK):
+            _claim(app, entry, move)
             return
         with app.ledger(readonly=False) as ledger:
             ledger.audit([entry])

@@ -45,6 +45,17 @@ def of_move(move: Move) -> Mapping[tuple[str, str], float]:
     return found
 
 
+def of_requeue(
+    result: str, saved_gpu_s: float | None, lost_gpu_s: float | None
+) -> dict[tuple[str, str], float]:
+    """The same of a requeue that somebody else made; GPU-seconds None: not known."""
+    return {
+        (REQUEUES, result): 1,
+        (SAVED_GPU_S, ""): saved_gpu_s or 0,
+        (LOST_GPU_S, ""): lost_gpu_s or 0,
+    }
+
+
 def result_of(move: Move) -> str:
     """One of RESULTS."""
     if move.state is State.FAILED:

@@ -17,6 +17,7 @@ from slurm_ltgf.core.claim import Run, Weighed, weigh
 from slurm_ltgf.core.ending import Ending
 from slurm_ltgf.core.gpus import Pricing, gpus
 from slurm_ltgf.core.model import Run as Record
+from slurm_ltgf.core.tally import of_requeue
 from slurm_ltgf.store.files import FileError
 from slurm_ltgf.store.ledger import Ledger
 from slurm_ltgf.store.ledger_records import AuditEntry
@@ -157,6 +158,11 @@ class Intake:
         words = [claim.why, f"for: {claim.reason}" if claim.reason else ""]
         time = run.end if is_requeue else until - 1
         self._put(time, f"ltgf {action} by {run.user}", action, state, words, found)
+        if is_requeue:
+            result = "unsaved" if found.saved_at is None else "saved"
+            amounts = of_requeue(result, found.saved_gpu_s, found.lost_gpu_s)
+            event = f"requeue {run.job_id} {run.ending.start}"
+            self.ledger.count(self.cluster, event, amounts, time=time)
 
     def _put(
         self, time: int, actor: str, action: str, new: str, words: list[str], found: Weighed

@@ -85,6 +85,8 @@ def test_a_users_own_requeue_is_written_down_with_what_it_kept_and_lost(site: Si
     assert (site.kept, site.left) == ({T0: T0 + 900}, 0)
     entry = site.ledger.audit_last(1)[0]
     assert entry.actor == f"ltgf requeue by {ME}"
+    counters = {("requeues", "saved"): 1, ("saved_gpu_s", ""): 3600, ("lost_gpu_s", ""): 400}
+    assert site.ledger.counters("c") == counters
 
 
 def test_a_run_that_continues_tells_what_was_kept_of_one_that_slurm_ended(site: Site) -> None:
@@ -141,6 +143,7 @@ def test_one_run_is_requeued_once_whoever_tells_it_how_often(site: Site) -> None
     for saved_at in (T0 + 900, T0 + 950, END + 40, END + 40):
         site.say(What.REQUEUE, saved_at, state="requeued")
     assert [step[:2] for step in site.log] == [("requeue", "requeued")] * 2
+    assert site.ledger.counters("c")["requeues", "saved"] == 2
 
 
 def test_a_claim_can_raise_what_is_kept_and_never_lower_it(site: Site) -> None:
