@@ -16,7 +16,9 @@ import os
 import re
 import resource
 import shutil
+import signal
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ from slurm_ltgf.errors import ConfigError
 LEAST = (4, 1)
 #: Writing images into the job's folder may take as long as disks do.
 KEEP_S = 3600.0
+#: CRIU itself: who has the user's rights can be stopped by the user, and is not waited for then.
+RUN_S = 3600.0
 KEY_BYTES = 32
 #: What is asked of CRIU both ways. Its plugins would lie beside the images: there are none.
 _BOTH = (
@@ -216,7 +220,12 @@ def _spawn(argv: Sequence[str], folder: Path, log: Path) -> int:
             pid = os.posix_spawn(argv[0], list(argv), environment, file_actions=actions)
     except OSError as exc:
         raise DriverError(f"{argv[0]}: {exc.strerror}") from exc
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    until = time.monotonic() + RUN_S
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > until:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 def first_errors(log: Path) -> str:

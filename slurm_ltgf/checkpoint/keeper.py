@@ -101,7 +101,7 @@ class Keeper:
             pids = set(self.pids())
             if not pids:
                 raise DriverError(f"job {self.job.job_id} has no process here any more")
-            is_bound = enter_cgroup(pids)
+            is_bound = enter_cgroup(self.job.job_id, pids)
             cut_output(self.job, seal.output_bytes)
             self.criu.restore(folder, rights)
         try:
@@ -174,15 +174,20 @@ def mapping(before: Sequence[str], now: Sequence[str]) -> dict[str, str]:
     return {**{gpu: gpu for gpu in same}, **dict(others)}
 
 
-def enter_cgroup(pids: Iterable[int]) -> bool:
-    """Move into the cgroup (version 2) of the job's batch step; False: it has none of its own."""
-    for pid in sorted(pids):
+def enter_cgroup(job_id: int, pids: Iterable[int]) -> bool:
+    """Move into the cgroup (version 2) of the job's batch step, else of another step of it.
+
+    False: none of its processes is in a cgroup of this job's.
+    """
+    inside = re.compile(rf"^0::(/.*/job_{job_id}/.+)$", re.MULTILINE)
+    found = set()
+    for pid in pids:
         with contextlib.suppress(OSError):
-            text = Path(f"/proc/{pid}/cgroup").read_text()
-            found = re.search(r"^0::(/.*job_\d+/.*)$", text, re.MULTILINE)
-            if found is not None:
-                (CGROUPS / found[1].lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
-                return True
+            found |= set(inside.findall(Path(f"/proc/{pid}/cgroup").read_text()))
+    for group in sorted(found, key=lambda group: ("/step_batch/" not in group, group)):
+        with contextlib.suppress(OSError):
+            (CGROUPS / group.lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
+            return True
     return False
 
 

@@ -510,15 +510,57 @@ def test_gpus_take_each_other_s_places(before, now, says):
         mapping(before, now)
 
 
-def test_the_keeper_enters_the_job_s_cgroup_and_no_other(tmp_path, monkeypatch):
-    one = subprocess.Popen(["sleep", "60"])
+@pytest.fixture
+def cgroups(monkeypatch):
+    """A folder of the kernel's for Slurm's own: cgroups of steps, as Slurm makes them."""
+    top = next((p for p in (module.CGROUPS, module.CGROUPS / "unified")
+                if (p / "cgroup.procs").exists()), None)  # fmt: skip
+    own = top / f"ltgf-test-{os.getpid()}" if top else Path()
     try:
-        monkeypatch.setattr(module, "CGROUPS", tmp_path)
-        assert not enter_cgroup([one.pid])  # not a job's
-        assert not enter_cgroup([])
+        (own / "job_7").mkdir(parents=True)
+    except OSError as exc:
+        pytest.skip(f"no cgroup (version 2) can be made: {exc}")
+    monkeypatch.setattr(module, "CGROUPS", top)
+    yield own
+    for path in sorted(own.rglob("*"), reverse=True):
+        if path.is_dir():
+            path.rmdir()
+    own.rmdir()
+
+
+def test_the_keeper_enters_a_cgroup_of_the_job_and_of_no_other(cgroups):
+    def sleeper(group):
+        (cgroups / group).mkdir(parents=True)
+        one = subprocess.Popen(["sleep", "60"])
+        (cgroups / group / "cgroup.procs").write_text(str(one.pid))
+        return one
+
+    def entered(job_id, *processes):
+        child = os.fork()
+        if child == 0:
+            is_in = enter_cgroup(job_id, [one.pid for one in processes])
+            group = Path("/proc/self/cgroup").read_text().partition("0::")[2].split()[0]
+            os.write(writer, f"{is_in} {group}".encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        return os.read(reader, 1000).decode().split()
+
+    reader, writer = os.pipe()
+    extern = sleeper("job_7/step_extern/user/task_special")
+    batch = sleeper("job_7/step_batch/user/task_0")
+    other = sleeper("job_77/step_batch/user/task_0")
+    try:
+        both = entered(7, extern, batch, other)
+        assert both == ["True", f"/{cgroups.name}/job_7/step_batch/user/task_0"]
+        assert entered(7, extern)[1].endswith("/step_extern/user/task_special")
+        assert entered(7, other)[0] == "False"
+        assert entered(7)[0] == "False"
     finally:
-        one.kill()
-        one.wait()
+        for one in (extern, batch, other):
+            one.kill()
+            one.wait()
+        os.close(reader)
+        os.close(writer)
 
 
 def job_of(folder, restart=1):
