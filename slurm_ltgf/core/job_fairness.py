@@ -135,9 +135,9 @@ def job_fairness(
     total_entitled, total_attained = jobs.sums(entitled), jobs.sums(attained)
     total_kept = total_attained
     if kept or not requeued_work_kept:
-        requeued = _is_one_of(REQUEUED, runs)[asked.rows]
+        requeued = is_one_of(REQUEUED, runs)[asked.rows]
         default = 1.0 if requeued_work_kept else 0.0
-        attained[requeued] *= _parts_kept(asked, runs, clock, requeued, kept or {}, default)
+        attained[requeued] *= parts_kept(asked, runs, clock, requeued, kept or {}, default)
         total_kept = jobs.sums(attained)
     rho = np.full(len(jobs.first), np.nan)
     np.divide(total_kept, total_entitled, out=rho, where=total_entitled > 0)
@@ -154,7 +154,7 @@ def job_fairness(
     )
 
 
-def _parts_kept(
+def parts_kept(
     asked: Load,
     runs: Runs,
     clock: Clock,
@@ -259,7 +259,7 @@ def _entitled_in_tenant(
     return entitled * tasks
 
 
-def _is_one_of(states: AbstractSet[str], runs: Runs) -> NDArray[np.bool_]:
+def is_one_of(states: AbstractSet[str], runs: Runs) -> NDArray[np.bool_]:
     """Whether each run's state is one of these, (n,)."""
     named = np.array([name in states for name in (*runs.state.names, "")], dtype=np.bool_)
     return named[runs.state.codes]
@@ -292,7 +292,7 @@ def _jobs(runs: Runs, rows: IntArray) -> _Jobs:
     several = repeated(runs.job_id[rows])  # few: most jobs run once
     order, same = _by_job(runs, rows[several])
     repeats = np.flatnonzero(same)
-    goes_on = _is_one_of(REQUEUED | RESIZED, runs.take(rows[several[order[repeats]]]))
+    goes_on = is_one_of(REQUEUED | RESIZED, runs.take(rows[several[order[repeats]]]))
     begins = np.ones(len(several), dtype=np.bool_)
     begins[repeats[goes_on] + 1] = False
     head = np.maximum.accumulate(np.where(begins, np.arange(len(several)), 0))

@@ -57,10 +57,10 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
     Raises:
         UsageError: the ledger has several clusters, or not the one asked for, or no window.
     """
-    clusters = _clusters(ledger, config, question)
+    clusters = clusters_asked(ledger, config, question)
     known = [ledger.synced_until(name) for name in clusters]
     known_until = min((until for until in known if until is not None), default=None)
-    window = _window(question, config, ledger, clusters, now=now, known_until=known_until)
+    window = window_asked(question, config, ledger, clusters, now=now, known_until=known_until)
     found = ledger.runs(clusters, window)
     runs = managed(found, config)
     accounts = _merged_accounts(ledger, clusters)
@@ -97,7 +97,12 @@ def fairness(ledger: Ledger, config: Config, question: Question, *, now: int) ->
     )
 
 
-def _clusters(ledger: Ledger, config: Config, question: Question) -> list[str]:
+def clusters_asked(ledger: Ledger, config: Config, question: Question) -> list[str]:
+    """The clusters a question is about.
+
+    Raises:
+        UsageError: the ledger has several, or not those asked for.
+    """
     there = sorted({*ledger.clusters(), *ledger.clusters_synced()})
     if question.cluster is not None:
         wanted = there if question.cluster == "all" else question.cluster.split(",")
@@ -120,7 +125,7 @@ def _clusters(ledger: Ledger, config: Config, question: Question) -> list[str]:
     raise UsageError(f"the ledger has several clusters ({', '.join(there)}): choose one with -M")
 
 
-def _window(
+def window_asked(
     question: Question,
     config: Config,
     ledger: Ledger,
@@ -129,6 +134,7 @@ def _window(
     now: int,
     known_until: int | None,
 ) -> Window:
+    """The window a question is about: its own, or one up to where the history goes."""
     if question.window is not None:
         return question.window
     end = now if known_until is None else min(now, known_until)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from slurm_ltgf.core.demand import load_of
-from slurm_ltgf.core.fairness import LOSS, attained_gpu_s, integrals
+from slurm_ltgf.core.fairness import LOSS
 from slurm_ltgf.core.gpus import Pricing
-from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Window
-from slurm_ltgf.core.timeline import Clock, Supply
+from slurm_ltgf.core.model import FloatArray, IntArray, Runs
+from slurm_ltgf.core.over_time import course, over_the_last, ratio
+from slurm_ltgf.core.timeline import Supply
 
 HOUR_S, DAY_H = 3600, 24
 #: Points of a distribution.
@@ -83,29 +83,15 @@ class SizeRow:
 def hours(runs: Runs, horizon: int, weights: Mapping[str, float], supply: Supply) -> Hours:
     """Integrals of every whole hour up to the horizon, by the functions of core.fairness."""
     names = tuple(sorted(weights))
-    n_hours = horizon // HOUR_S
-    pricing = Pricing()
-    sums = np.zeros((4, n_hours, len(names)))
-    begin = np.where(runs.eligible == UNKNOWN, runs.start, runs.eligible)
-    for day in range(0, n_hours, DAY_H):
-        window = _hour(day, min(day + DAY_H, n_hours))
-        of_day = runs.take((begin < window.end) & (runs.end > window.start))
-        begin_of_day = np.where(of_day.eligible == UNKNOWN, of_day.start, of_day.eligible)
-        for hour in range(day, min(day + DAY_H, n_hours)):
-            window = _hour(hour, hour + 1)
-            there = of_day.take((begin_of_day < window.end) & (of_day.end > window.start))
-            asked, _ = load_of(
-                there,
-                window,
-                tenants=names,
-                tenant_of={name: name for name in names},
-                pricing=pricing,
-            )
-            clock = Clock(window)
-            due = integrals(asked, clock, supply=supply, limits=[None] * len(names))
-            held = attained_gpu_s(asked, clock, len(names))
-            sums[:, hour] = held, due.deserved, due.quota, due.entitled
-    return Hours(names, *sums)
+    found = course(
+        runs,
+        np.arange(horizon // HOUR_S + 1, dtype=np.int64) * HOUR_S,
+        tenants=names,
+        tenant_of={name: name for name in names},
+        supply=supply,
+        pricing=Pricing(),
+    )
+    return Hours(names, found.attained, found.deserved, found.quota, found.entitled)
 
 
 def quantiles(values: Mapping[str, Sequence[float] | FloatArray]) -> dict[str, list[float | None]]:
@@ -151,18 +137,6 @@ def plain(values: FloatArray) -> list[float | None]:
     return [None if np.isnan(x) else float(f"{x:.6g}") for x in values]
 
 
-def _hour(first: int, last: int) -> Window:
-    return Window(first * HOUR_S, last * HOUR_S)
-
-
 def _over_a_day(top: FloatArray, bottom: FloatArray) -> FloatArray:
     """Ratio of the sums of the last 24 rows; nan in the first 23 and where nothing was due."""
-    sums = []
-    for values in (top, bottom):
-        total = np.vstack([np.zeros(values.shape[1]), values.cumsum(axis=0)])
-        sums.append(total[DAY_H:] - total[:-DAY_H])
-    if len(top) < DAY_H:
-        return np.full(top.shape, np.nan)
-    ratio = np.full(top.shape, np.nan)
-    np.divide(sums[0], sums[1], out=ratio[DAY_H - 1 :], where=sums[1] > 1e-6)
-    return ratio
+    return ratio(over_the_last(top, DAY_H), over_the_last(bottom, DAY_H))

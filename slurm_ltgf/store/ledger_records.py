@@ -183,6 +183,16 @@ class Records(Counts):
         rows = self._db.rows(f"{sql} ORDER BY id DESC LIMIT ?", (*values, count))
         return [AuditEntry(*row) for row in rows]
 
+    def audit_counts(self, window: Window) -> list[tuple[str, str, int]]:
+        """(Action, new value, how many entries) in a window; SiteFactors as one, of any value."""
+        new = "CASE action WHEN 'sitefactor' THEN '' ELSE ifnull(new, '') END"
+        sql = f"""SELECT action, {new}, count(*) FROM audit
+            WHERE time >= ? AND time < ? GROUP BY 1, 2 ORDER BY 1, 2"""
+        return [
+            (action, value, int(count))
+            for action, value, count in self._db.rows(sql, (window.start, window.end))
+        ]
+
     def audit_prune(self, before: int) -> int:
         """Drop entries older than an epoch second; how many they were."""
         with self._db.writing():
