@@ -69,7 +69,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
     app = App.of(ctx)
     with app.ledger(readonly=True) as ledger:
-        answer = fairness(ledger, app.config, _question(given), now=now())
+        answer = fairness(ledger, app.config, question_of(given), now=now())
         skipped, total = ledger.skipped(), ledger.skipped_total()
     if given["json_"]:
         render.as_json(as_json(answer, skipped, total, given))
@@ -82,7 +82,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         _tables(answer, skipped, total, given)
 
 
-def _question(given: dict[str, Any]) -> Question:
+def question_of(given: dict[str, Any]) -> Question:
+    """What the options of a window, a cluster and its capacity ask."""
     from slurm_ltgf.core.model import Window
     from slurm_ltgf.service.past import Question
 

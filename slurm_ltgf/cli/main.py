@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": ("doctor", "What is wrong with this site's setup, with the fix for each finding."),
     "sync": ("sync", "Read history from sacct, or a saved dump, into the ledger."),
     "fairness": ("fairness", "Who got how much GPU-time, against what was due."),
+    "report": ("report", "A period in one page for people: was it fair, who is owed, what to do."),
     "queue": ("queue", "Pending jobs in LTGF order."),
     "explain": ("explain", "Why a job is where it is."),
     "tick": ("tick", "One pass: sync, order, write SiteFactors."),

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from slurm_ltgf.cli import render, replay_show, results
 from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.history_source import ledger_of
 from slurm_ltgf.cli.simulate_options import as_slurm, backfill_of, placement
-from slurm_ltgf.errors import UsageError
 
 if TYPE_CHECKING:
     from slurm_ltgf.cli.replay_past import Replayed
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from slurm_ltgf.sim.policies import Site
     from slurm_ltgf.sim.replay import History
     from slurm_ltgf.store.config import Config
-    from slurm_ltgf.store.ledger import Ledger
 
 DEFAULT_POLICIES = "slurm-fairtree,ltgf"
 
@@ -78,7 +74,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     for path in given["output"]:
         results.refuse_output(path)
     app = App.of(ctx)
-    with _ledger(app, given) as ledger:
+    with ledger_of(app, given) as ledger:
         past = replay_past.read(ledger, app.config, given)
     result = _result(ctx, past, wanted, app.config)
     if given["json_"]:
@@ -88,24 +84,6 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     for path in given["output"]:
         results.write(path, result, wide=given["wide"], by_tenant=True)
         render.note(f"written: {path}")
-
-
-@contextmanager
-def _ledger(app: App, given: dict[str, Any]) -> Iterator[Ledger]:
-    """The site's ledger; of a dump, one for the time being."""
-    from slurm_ltgf.cli import sync
-
-    if given["from_file"] is None:
-        if given["timezone"]:
-            raise UsageError("--timezone is for --from-file")
-        with app.ledger(readonly=True) as ledger:
-            yield ledger
-        return
-    with tempfile.TemporaryDirectory(prefix="ltgf-replay-") as folder:
-        aside = App(app.config_path, Path(folder) / "ledger.db", app.verbose)
-        sync.from_file(aside, {**given, "cluster": None})
-        with aside.ledger(readonly=True) as ledger:
-            yield ledger
 
 
 def _result(

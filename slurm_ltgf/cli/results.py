@@ -236,7 +236,7 @@ def head(ctx: click.Context, loaded: Loaded, gpus: int | None) -> Result:
         "version": __version__,
         "trace": loaded.workload.name,
         "jobs": len(loaded.workload.jobs),
-        "command": shlex.join(_words(ctx)),
+        "command": words(ctx),
     }
     return {"meta": meta, "gpus": gpus}
 
@@ -272,18 +272,18 @@ def _told(error: Exception | None) -> str:
     return text if isinstance(error, LtgfError) else f"{type(error).__name__}: {text}"
 
 
-def _words(ctx: click.Context) -> list[str]:
+def words(ctx: click.Context, without: Sequence[str] = PRESENTATION) -> str:
     """The command line that gives the same result, without what only changes how it is shown."""
-    words = ["ltgf", ctx.info_name or "simulate"]
+    said = ["ltgf", ctx.info_name or "simulate"]
     for param in ctx.command.params:
         given = ctx.params.get(param.name or "")
         source = ctx.get_parameter_source(param.name or "")
-        if param.name in PRESENTATION or source is not click.core.ParameterSource.COMMANDLINE:
+        if param.name in without or source is not click.core.ParameterSource.COMMANDLINE:
             continue
         for each in given if isinstance(given, tuple) else (given,):
-            words += [param.opts[0]] if isinstance(param, click.Option) else []
-            words += [] if each is True else [str(each)]
-    return words
+            said += [param.opts[0]] if isinstance(param, click.Option) else []
+            said += [] if each is True else [str(each)]
+    return shlex.join(said)
 
 
 def _line(cells: Sequence[str]) -> str:

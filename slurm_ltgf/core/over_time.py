@@ -116,3 +116,10 @@ def _waiting(asked: Load, window: Window, n: int) -> FloatArray:
     low, high = (np.clip(time, window.start, window.end) for time in (asked.begin, asked.start))
     waited = np.bincount(asked.tenant, weights=(high - low) * asked.gpus, minlength=n)
     return waited.astype(np.float64)
+
+
+def capacity_gpu_s(supply: Supply, window: Window) -> float:
+    """The capacity over a window, without decay."""
+    edges = [window.start, *supply.changes_in(window).tolist(), window.end]
+    steps = supply.step_at(np.array(edges[:-1], dtype=np.int64))
+    return float(supply.capacity[steps] @ np.diff(edges))

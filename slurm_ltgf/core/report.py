@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,18 @@ class Rows:
     def used_gpu_s(self) -> FloatArray:
         """Weighted GPU-seconds held in the window, (m,)."""
         return self.used_s * self.gpus
+
+    def take(self, some: NDArray[np.bool_]) -> Rows:
+        """Some of the rows, (m,) whether."""
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        kept = {name: column[some] for name, column in columns.items()}
+        return replace(self, runs=self.runs.take(some), **kept)
+
+
+_COLUMNS = (
+    *("tenant", "price", "gpus", "used_s", "wait_s", "waiting_s"),
+    *("left", "requeued", "saved", "in_checkpoint"),
+)
 
 
 @dataclass(frozen=True, slots=True)

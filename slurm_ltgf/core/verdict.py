@@ -100,10 +100,12 @@ def _answer(rows: Sequence[TenantIndex], pulse: Pulse) -> tuple[str, str]:
     missing = math.fsum((row.deserved_gpu_s or 0) - row.attained_gpu_s for row in short)
     due = math.fsum(row.deserved_gpu_s or 0 for row in judged)
     told = _names([f"{row.tenant} {_percent(row.rho)}" for row in short])
-    of = f"{len(short)} of {len(judged)} tenants" if len(judged) > 1 else "it"
+    if len(judged) == 1:
+        return "not fair", f"{short[0].tenant} got {_percent(short[0].rho)} of what it was due."
+    of = f"of {len(judged)} tenants got"
     if missing <= MOSTLY * due:
-        return "mostly fair", f"But for {of}, who got less than they were due: {told}."
-    return "not fair", f"{of[0].upper()}{of[1:]} got less than they were due: {told}."
+        return "mostly fair", f"{len(judged) - len(short)} {of} what they were due; {told} of it."
+    return "not fair", f"{len(short)} {of} less than they were due: {told} of it."
 
 
 def _all_well(judged: Sequence[TenantIndex]) -> str:
@@ -173,8 +175,8 @@ def _about_tenants(
 ) -> Iterator[str]:
     if owed and around.writes:
         yield (
-            f"Nothing by hand for {_names([one.tenant for one in owed])}: the queue puts them "
-            f"first ({around.writes:,} priorities were set in this period)."
+            f"Nothing by hand for {_names([one.tenant for one in owed])}: whoever is owed goes "
+            f"first in the queue ({around.writes:,} priorities were set in this period)."
         )
     elif owed:
         yield (
@@ -214,11 +216,11 @@ def _about_the_site(pulse: Pulse, around: Circumstances) -> Iterator[str]:
             f"({_percent(pulse.lost_gpu_s / pulse.held_gpu_s)} of what was used) were lost."
         )
     odd = [
-        f"{count:,} {what}"
-        for count, what in (
-            (around.skipped, "rows could not be read"),
-            (around.suspects, "records cannot be right"),
-            (around.silences, "stretches have no record at all"),
+        f"{count:,} {one if count == 1 else more}"
+        for count, one, more in (
+            (around.skipped, "row could not be read", "rows could not be read"),
+            (around.suspects, "record cannot be right", "records cannot be right"),
+            (around.silences, "stretch has no record at all", "stretches have no record at all"),
         )
         if count
     ]

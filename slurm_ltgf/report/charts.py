@@ -84,6 +84,7 @@ def stacked_area(
     y_axis: Axis,
     column: Sequence[Value] | None = None,
     column_title: str = "",
+    over: Sequence[Series] = (),
     marks: Sequence[Mark] = (),
     size: tuple[int, int] = (760, 300),
 ) -> str:
@@ -100,6 +101,7 @@ def stacked_area(
     times, sums = stack(x, shown)
     dues = running([known(c) or 0.0 for _, c in kept])
     tops = [s[-1] for s in sums if s] + dues[-1:] + [mark.value for mark in marks]
+    tops += [v for one in over for v in finite(one.values)]
     plot = frame(x, tops, x_axis, y_axis, size=size, right=152)
     ends = dues if dues[-1] > 0 else next((s for s in reversed(sums) if s), dues)
     middles = [(plot.y.at(a) + plot.y.at(b)) / 2 + 4 for a, b in pairwise(ends)]
@@ -114,7 +116,8 @@ def stacked_area(
         drawn.append(group(one.colour, marks_of))
     if column_title and dues[-1] > 0:
         drawn.append(text(plot.right + 6, 11, column_title, "axis-title"))
-    parts = [*drawn, *_marks(plot, marks), *_hits(plot, x, shown[::-1])]
+    lines = [_line_over(plot, x, one, i) for i, one in enumerate(over)]
+    parts = [*drawn, *lines, *_marks(plot, marks), *_hits(plot, x, [*over, *shown[::-1]])]
     return plot.draw(title, parts if shown else [_nothing(plot)])
 
 
@@ -182,6 +185,12 @@ def bars(
         at = scale.at(mark.value)
         parts.append(line(at, 0, at, height, "mark"))
     return svg(width, height, title, parts)
+
+
+def _line_over(plot: Frame, x: Sequence[float], one: Series, i: int) -> str:
+    """A line above areas; its name is in the legend and the tooltips."""
+    drawn = path(_pieces(plot, x, one.values), "over")
+    return f'<g class="over-line-{i}">{tooltip(one.name)}{drawn}</g>'
 
 
 def _ribbons(

@@ -96,6 +96,12 @@ def svg(width: int, height: int, title: str, parts: Iterable[str]) -> str:
     )
 
 
+def described(chart: str, words: str) -> str:
+    """The chart with a description, which is read aloud after its title."""
+    head, _, rest = chart.partition(">")
+    return f"{head}><desc>{escape(clean(words))}</desc>{rest}"
+
+
 def text(x: float, y: float, words: str, classes: str, cells: int = 40) -> str:
     """A text, cut to so many cells; nothing where it is empty."""
     if not words:

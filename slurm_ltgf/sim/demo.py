@@ -8,17 +8,17 @@ that yield are checkpointed first; here and there a run fails, and its work is l
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from slurm_ltgf.core.model import Account, Run, Runs
+from slurm_ltgf.core.model import UNKNOWN, Account, Run, Runs
 from slurm_ltgf.sim.cluster import Cluster, NodeType
 from slurm_ltgf.sim.engine import Outcome, simulate
 from slurm_ltgf.sim.explain import Decision
 from slurm_ltgf.sim.policies import Site, make
 from slurm_ltgf.sim.traces.generated import generated
-from slurm_ltgf.sim.workload import Hold, Job, Workload, workload
+from slurm_ltgf.sim.workload import Job, Workload, workload
 
 CLUSTER = "demo"
 #: Monday, 2026-11-30, midnight UTC: the end of the second week.
@@ -36,8 +36,8 @@ USERS = {
 NODES = (NodeType(8, 8, "a100"), NodeType(4, 8, "h100"))
 GPUS = {"a100": 64.0, "h100": 32.0}
 NAMES = (*(f"a{i:02}" for i in range(1, 9)), *(f"h{i:02}" for i in range(1, 5)))
-WEEKS = (("fifo", 11), ("ltgf-lease:lease=1h", 3))
-JOBS, LOAD = 2600, 1.05
+WEEKS = (("fifo", 2), ("ltgf-lease:lease=1h", 21))
+JOBS, LOAD = 2600, 1.5
 CHECKPOINT_S = 5
 GRES = {"a100": "gpu:a100={0},gpu={0}", "h100": "gpu:h100={0},gpu={0}"}
 
@@ -54,8 +54,9 @@ class Demo:
 
 @dataclass(slots=True)
 class _Looker:
-    """Who notes on which nodes each run began."""
+    """Who notes on which nodes each run began. first_id: what job ids are counted from."""
 
+    first_id: int
     nodes: dict[tuple[int, int], tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def wants(self, now: int) -> bool:
@@ -66,7 +67,7 @@ class _Looker:
         """Note what began."""
         for row in rows:
             if row.action in ("started", "backfilled"):
-                self.nodes[row.job_id, now] = row.nodes
+                self.nodes[self.first_id + row.job_id, now] = row.nodes
 
 
 def demo() -> Demo:
@@ -76,7 +77,7 @@ def demo() -> Demo:
     moved: list[tuple[int, int]] = []
     for week, (policy, seed) in enumerate(WEEKS):
         begin = END - (len(WEEKS) - week) * WEEK_S
-        looker = _Looker()
+        looker = _Looker(1000 + week * JOBS)
         outcome = simulate(
             _workload(seed),
             Cluster(list(NODES)),
@@ -85,7 +86,7 @@ def demo() -> Demo:
             observer=looker,
         )
         is_last = week == len(WEEKS) - 1
-        found += _records(outcome, looker, begin, first_id=1000 + week * JOBS, is_open=is_last)
+        found += _records(outcome, looker, begin, is_open=is_last)
         for run in found if is_last else ():
             if run.state == "PREEMPTED":
                 kept[run.job_id, run.start] = run.end - CHECKPOINT_S
@@ -121,59 +122,46 @@ def _job(job: Job, tenant: str, span: int, random: np.random.Generator) -> Job:
     )
 
 
-def _records(
-    outcome: Outcome, looker: _Looker, begin: int, *, first_id: int, is_open: bool
-) -> Iterator[Run]:
+def _records(outcome: Outcome, looker: _Looker, begin: int, *, is_open: bool) -> Iterator[Run]:
     """Each time that a job waited and ran, as sacct tells it. is_open: time goes on after."""
     random = np.random.default_rng(len(outcome.jobs))
     for job in outcome.jobs:
         users = USERS[job.tenant]
-        user = users[min(int(random.exponential(1.2)), len(users) - 1)]
-        submit = job.submit
-        for held in (*job.runs, _last(job, outcome.horizon)):
-            yield _record(job, held, looker, submit, begin, first_id, user, is_open)
-            submit = held.end
+        told = Run(
+            cluster=CLUSTER,
+            job_id=looker.first_id + job.job_id,
+            account=job.tenant,
+            user=users[min(int(random.exponential(1.2)), len(users) - 1)],
+            partition="h100" if job.gpu_type == "h100" else "short" if job.run_s < 1200 else "gpu",
+            limit_s=job.limit_s,
+            gres_requested=GRES[job.gpu_type].format(job.gpus),
+            submit=begin + job.submit,
+            eligible=begin + job.submit,
+            end=begin + outcome.horizon,
+        )
+        for held in job.runs:
+            yield _ran(told, held.start, held.end, held.state, begin, looker)
+            told = replace(told, submit=begin + held.end, eligible=begin + held.end)
+        if job.end is not None and job.start is not None:
+            yield _ran(told, job.start, job.end, job.state, begin, looker)
+            continue
+        state = "PENDING" if is_open else "CANCELLED"
+        last = replace(told, state=state, elapsed_s=0)
+        if job.start is not None:
+            state = "RUNNING" if is_open else "CANCELLED"
+            last = _ran(told, job.start, outcome.horizon, state, begin, looker)
+        yield replace(last, end=UNKNOWN) if is_open else last
 
 
-def _last(job: Job, horizon: int) -> Hold:
-    """The run that ended the job, or that is not over, or (start -1) that never began."""
-    start = -1 if job.start is None else job.start
-    state = "PREEMPTED" if job.end is None else "NODE_FAIL"
-    return Hold(start, horizon if job.end is None else job.end, state)
-
-
-def _record(
-    job: Job,
-    held: Hold,
-    looker: _Looker,
-    submit: int,
-    begin: int,
-    first_id: int,
-    user: str,
-    is_open: bool,
-) -> Run:
-    is_last = held.end == job.end or held.start == -1 or held.start == job.start
-    ran = held.start >= 0
-    state = held.state if not is_last else job.state if job.end is not None else "CANCELLED"
-    goes_on = is_last and job.end is None and is_open
-    if goes_on:
-        state = "RUNNING" if ran else "PENDING"
-    nodes = looker.nodes.get((job.job_id, held.start), ())
-    gres = GRES[job.gpu_type].format(job.gpus)
-    return Run(
-        cluster=CLUSTER,
-        job_id=first_id + job.job_id,
-        account=job.tenant,
-        user=user,
-        partition="h100" if job.gpu_type == "h100" else "short" if job.run_s < 1200 else "gpu",
+def _ran(told: Run, start: int, end: int, state: str, begin: int, looker: _Looker) -> Run:
+    """The record of a run from start to end, in seconds of its week."""
+    nodes = looker.nodes[told.job_id, start]
+    return replace(
+        told,
         state=state,
-        submit=begin + submit,
-        eligible=begin + submit,
-        start=begin + held.start if ran else -1,
-        end=-1 if goes_on else begin + held.end,
-        elapsed_s=held.end - held.start if ran else 0,
-        limit_s=job.limit_s,
-        gres=gres if ran else "",
-        gres_requested=gres,
+        start=begin + start,
+        end=begin + end,
+        elapsed_s=end - start,
+        gres=told.gres_requested,
         nodes=",".join(NAMES[node] for node, _ in nodes),
     )
