@@ -99,13 +99,14 @@ def _answer(rows: Sequence[TenantIndex], pulse: Pulse) -> tuple[str, str]:
         return "fair", _all_well(judged)
     missing = math.fsum((row.deserved_gpu_s or 0) - row.attained_gpu_s for row in short)
     due = math.fsum(row.deserved_gpu_s or 0 for row in judged)
-    told = _names([f"{row.tenant} {_percent(row.rho)}" for row in short])
+    parts = [f"{row.tenant} {_percent(row.rho)}" for row in short]
+    told = _names([f"{parts[0]} of it", *parts[1:]])
     if len(judged) == 1:
         return "not fair", f"{short[0].tenant} got {_percent(short[0].rho)} of what it was due."
     of = f"of {len(judged)} tenants got"
     if missing <= MOSTLY * due:
-        return "mostly fair", f"{len(judged) - len(short)} {of} what they were due; {told} of it."
-    return "not fair", f"{len(short)} {of} less than they were due: {told} of it."
+        return "mostly fair", f"{len(judged) - len(short)} {of} what they were due; {told}."
+    return "not fair", f"{len(short)} {of} less than they were due: {told}."
 
 
 def _all_well(judged: Sequence[TenantIndex]) -> str:

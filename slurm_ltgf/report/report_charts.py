@@ -14,6 +14,7 @@ from slurm_ltgf.report.svg import COLOURS, described
 from slurm_ltgf.report.time_charts import Figure, largest
 from slurm_ltgf.report.words import (
     DASH,
+    counted,
     duration,
     fixed,
     gpu_hours,
@@ -109,7 +110,7 @@ def classes(result: Result, of: Mapping[str, int | None]) -> Figure:
     for name in [name for name in of if name in rows][:MOST_ROWS]:
         row = rows[name]
         values = [row[key] / row["jobs"] for key, _ in CLASS_PARTS]
-        words = f"{number(row['jobs'])} jobs, {percent(values[0])} loss"
+        words = f"{counted(row['jobs'], 'job')}, {percent(values[0])} loss"
         bars.append(Parts(name, values, words))
     title = "Jobs by what they got of their part"
     axis = Axis(kind="percent", low=0, high=1)
@@ -178,7 +179,7 @@ def requeues(result: Result, of: Mapping[str, int | None]) -> Figure:
         pair[1] += row["saved_gpu_s"] / 3600
         counts[row["tenant"]] += row["runs"]
     bars = [
-        Parts(name, sums[name], f"{number(counts[name])} runs, {number(sums[name][0])} h lost")
+        Parts(name, sums[name], f"{counted(counts[name], 'run')}, {number(sums[name][0])} h lost")
         for name in [name for name in of if name in sums][:MOST_ROWS]
     ]
     title = "Work of runs that ended to start again"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -91,8 +92,16 @@ def _render(name: str, result: Result) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, hours=gpu_hours, percent=percent)
+    environment.filters.update(number=number, hours=gpu_hours, percent=percent, said=_said)
     return environment.get_template(name).render(_common(result), **_PARTS[name](result))
+
+
+def _said(text: str) -> Any:
+    """A sentence as HTML: what stands between backticks is code, and no % stands alone."""
+    from markupsafe import Markup, escape
+
+    escaped = str(escape(text)).replace(" %", "\u00a0%")
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped))
 
 
 def _common(result: Result) -> dict[str, Any]:

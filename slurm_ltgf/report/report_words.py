@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from slurm_ltgf.report.words import DASH, duration, elapsed, gpu_hours, known, number, percent
+from slurm_ltgf.report.words import (
+    DASH,
+    counted,
+    duration,
+    elapsed,
+    gpu_hours,
+    known,
+    number,
+    percent,
+)
 
 Result = Mapping[str, Any]
 #: The answer as a heading.
@@ -28,7 +37,6 @@ DIFFERENCES = (
     "sreport's row of an account holds the accounts below it too.",
 )
 HOUR_S = 3600
-NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +136,18 @@ def data_notes(result: Result) -> Iterator[str]:
             "history is missing. It counts neither as use nor as capacity."
         )
     if quality["skipped_total"]:
-        yield f"{_counted(quality['skipped_total'], 'row')} could not be read: in no sum."
+        yield f"{counted(quality['skipped_total'], 'row')} could not be read: in no sum."
     if quality["suspects_total"]:
         yield (
-            f"{_counted(quality['suspects_total'], 'record')} cannot be right; what was done is "
+            f"{counted(quality['suspects_total'], 'record')} cannot be right; what was done is "
             "said below. `sacctmgr show runawayjobs` finds lost ends."
         )
-    for one in quality["over"][:NAMED]:
+    if quality["over"]:
+        most = max(quality["over"], key=lambda one: one["held_gpus"] - one["capacity_gpus"])
         yield (
-            f"From {moment(one['start'])} UTC jobs held {number(one['held_gpus'])} GPUs of "
-            f"{number(one['capacity_gpus'])} in service: nodes that were being drained, or seen "
-            "late."
+            f"In {counted(len(quality['over']), 'stretch', 'stretches')} jobs held more GPUs than "
+            f"were in service, most at {moment(most['start'])} UTC, {number(most['held_gpus'])} of "
+            f"{number(most['capacity_gpus'])}: nodes that were being drained, or seen late."
         )
     if result["meta"]["half_life_s"]:
         yield (
@@ -146,10 +155,6 @@ def data_notes(result: Result) -> Iterator[str]:
             "the tenants' table; GPU-hours elsewhere are as they were."
         )
     yield from quality["notes"]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def differences(result: Result) -> list[str]:

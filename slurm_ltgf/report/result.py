@@ -23,7 +23,7 @@ from slurm_ltgf.core.verdict import Circumstances, Verdict, verdict
 from slurm_ltgf.report import grouping
 from slurm_ltgf.report.grouping import Row
 
-#: Reasons of rows that could not be read, silences and stretches that are named; more are counted.
+#: Reasons of rows that could not be read, and silences, that are named; more are counted.
 NAMED = 30
 DIGITS = 6
 
@@ -302,5 +302,5 @@ def _over(facts: Facts) -> list[Row]:
             "held_gpus": held[i] / spans[i],
             "capacity_gpus": found.capacity[i] / spans[i],
         }
-        for i in rows[:NAMED]
+        for i in rows
     ]

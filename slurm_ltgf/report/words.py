@@ -64,6 +64,15 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{amount:,.{min(decimals, 6)}f}"
 
 
+def counted(count: int, one: str, more: str = "") -> str:
+    """So many of something; more: its plural, if it is not by an s.
+
+    >>> counted(1, "job"), counted(2000, "job"), counted(2, "stretch", "stretches")
+    ('1 job', '2,000 jobs', '2 stretches')
+    """
+    return f"{number(count)} {one if count == 1 else more or f'{one}s'}"
+
+
 def trimmed(value: Any) -> str:
     """A number with at most three decimals, as few as it takes.
 

@@ -52,10 +52,10 @@ def test_mostly_fair_lacks_at_most_a_twentieth_of_what_was_due():
 
 def test_the_headline_names_who_is_short_the_shortest_first():
     said = of(tenant("a", 8), tenant("b", 2), tenant("c", 10)).headline
-    assert said == "2 of 3 tenants got less than they were due: b 20 % and a 80 % of it."
+    assert said == "2 of 3 tenants got less than they were due: b 20 % of it and a 80 %."
     assert of(tenant("a", 8)).headline == "a got 80 % of what it was due."
     many = of(*(tenant(f"t{i}", i / 10) for i in range(6))).headline
-    assert "t0 0 %, t1 1 %, t2 2 % and 3 others" in many
+    assert "t0 0 % of it, t1 1 %, t2 2 % and 3 others" in many
 
 
 def test_nobody_asked_is_no_usage_and_no_capacity_is_unknown():
