@@ -16,7 +16,8 @@ from slurm_ltgf.errors import UsageError
 
 if TYPE_CHECKING:
     from slurm_ltgf.core.report import Facts
-    from slurm_ltgf.report.result import Only
+    from slurm_ltgf.core.slurm_usage import Comparison
+    from slurm_ltgf.report.result_data import Only
 
 DEFAULT_WINDOW = "7d"
 
@@ -46,6 +47,7 @@ DEFAULT_WINDOW = "7d"
     "--from-file", metavar="FILE", help="A saved sacct dump in place of the ledger; - is stdin."
 )
 @click.option("--timezone", metavar="ZONE", help="What local times in the dump mean.")
+@click.option("--sreport", is_flag=True, help="Also ask sreport, and lay both side by side.")
 @click.option("--demo", is_flag=True, help="About an invented site, to see what a report is.")
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
@@ -63,9 +65,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if given["email"] and not any(Path(path).suffix == ".html" for path in given["output"]):
         raise UsageError("--email is for -o FILE.html: there is none")
     command_line = results.words(ctx, without=("output", "json_"))
-    result = result_of(
-        _facts(App.of(ctx), given), _only(given), command=command_line, is_demo=given["demo"]
-    )
+    facts, beside = _facts(App.of(ctx), given)
+    only = _only(given)
+    result = result_of(facts, only, command=command_line, is_demo=given["demo"], beside=beside)
     if given["json_"]:
         render.as_json(result)
     elif not given["output"]:
@@ -76,15 +78,20 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         render.note(f"written: {written}")
 
 
-def _facts(app: App, given: dict[str, Any]) -> Facts:
+def _facts(app: App, given: dict[str, Any]) -> tuple[Facts, Comparison | None]:
+    """What there is to report, and what sreport says of it if that is asked."""
     from slurm_ltgf.service.report import facts
+    from slurm_ltgf.service.sreport import compare
 
     if given["window"] is None:
         given = given | {"window": DEFAULT_WINDOW}
     question = question_of(given | {"jobs": True})
+    if given["sreport"] and (given["demo"] or given["from_file"]):
+        raise UsageError("--sreport is asked of a live Slurm: not with --demo or --from-file")
     if not given["demo"]:
         with ledger_of(app, given) as ledger:
-            return facts(ledger, app.config, question, now=now())
+            found = facts(ledger, app.config, question, now=now())
+            return found, compare(ledger, found) if given["sreport"] else None
     for name, option in (("from_file", "--from-file"), ("cluster", "-M")):
         if given[name]:
             raise UsageError(f"--demo is about an invented site: it has no {option}")
@@ -92,11 +99,11 @@ def _facts(app: App, given: dict[str, Any]) -> Facts:
     from slurm_ltgf.store.config import Config
 
     with demo_ledger(app) as ledger:
-        return facts(ledger, Config(), question, now=END)
+        return facts(ledger, Config(), question, now=END), None
 
 
 def _only(given: dict[str, Any]) -> Only:
-    from slurm_ltgf.report.result import Only
+    from slurm_ltgf.report.result_data import Only
 
     tenants = set((given["accounts"] or "").lower().split(",")) - {""}
     users = set((given["user"] or "").split(",")) - {""}

@@ -17,6 +17,7 @@ from slurm_ltgf.core.gpus import Gpus
 from slurm_ltgf.core.job_fairness import JobIndices
 from slurm_ltgf.core.model import FloatArray, Words
 from slurm_ltgf.core.report import Rows
+from slurm_ltgf.core.slurm_usage import gpu_devices
 from slurm_ltgf.errors import UsageError
 
 Row = dict[str, Any]
@@ -180,7 +181,7 @@ def _frame(rows: Rows) -> Frame:
     pd = pandas_()
     runs = rows.runs
     codes, names = size_class(rows.gpus / np.maximum(runs.tasks, 1))
-    devices = np.array([price.devices for price in rows.prices], dtype=np.int64)
+    devices = np.array([*map(gpu_devices, runs.gres.names), 0], dtype=np.int64)
     started = ~np.isnan(rows.wait_s)
     return pd.DataFrame(
         {
@@ -195,7 +196,7 @@ def _frame(rows: Rows) -> Frame:
             "waiting": np.where(np.isnan(rows.waiting_s), 0, runs.tasks),
             "left": rows.left,
             "gpu_s": rows.used_gpu_s,
-            "device_s": rows.used_s * devices[rows.price] if len(devices) else rows.used_s,
+            "device_s": rows.used_s * devices[runs.gres.codes],
         }
     )
 

@@ -76,7 +76,11 @@ class Table:
 
     def rows(self, result: Mapping[str, Any]) -> Rows:
         """Its rows in a result."""
-        return list(over_time(result)) if self.key == "over_time" else list(result[self.key])
+        if self.key == "over_time":
+            return list(over_time(result))
+        if self.key == "sreport":
+            return list((result["sreport"] or {"rows": []})["rows"])
+        return list(result[self.key])
 
 
 def _name(key: str, title: str, meaning: str, say: Say = word) -> Column:
@@ -183,6 +187,17 @@ MOVES = Table(
         Column("moves", "Moves", number, ""),
     ),
 )
+SREPORT = Table(
+    "sreport",
+    "Here and sreport",
+    (
+        _name("account", "Account", "Slurm's account"),
+        _name("user", "User", "the login"),
+        Column("here_s", "Here, hours", gpu_hours, "device-seconds, suspended time too"),
+        Column("sreport_s", "sreport, hours", gpu_hours, "what sreport says"),
+        Column("difference_s", "Difference, hours", signed_hours, "here less sreport"),
+    ),
+)
 OVER_TIME = Table(
     "over_time",
     "Over time",
@@ -196,7 +211,7 @@ OVER_TIME = Table(
         Column("capacity_gpus", "In service, GPUs", number, "of the cluster; mean"),
     ),
 )
-TABLES = (TENANTS, WAITS, CLASSES, WHERE, USERS, REQUEUES, MOVES, OVER_TIME)
+TABLES = (TENANTS, WAITS, CLASSES, WHERE, USERS, REQUEUES, MOVES, SREPORT, OVER_TIME)
 
 
 def over_time(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

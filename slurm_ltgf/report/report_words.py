@@ -33,6 +33,7 @@ DIFFERENCES = (
     "sreport knows an hour once slurmdbd has summed it up, after its end (rollup); until then not.",
     "Both count every run of a job that was requeued; `sacct` alone does so only with -D.",
     "sreport counts devices: a MIG slice is one, all types weigh alike, gres/mps counts not.",
+    "sreport counts the time of suspended jobs too, which keep their GPUs; attained leaves it out.",
     "sreport charges idle time of a reservation to its accounts; here jobs alone are charged.",
     "sreport's row of an account holds the accounts below it too.",
 )
@@ -157,6 +158,22 @@ def data_notes(result: Result) -> Iterator[str]:
     yield from quality["notes"]
 
 
+def compared(result: Result) -> Iterator[str]:
+    """What came of asking sreport; nothing where it was not asked."""
+    found = result["sreport"]
+    if found is None:
+        return
+    if found["window"] is not None:
+        rows, off = found["rows"], sum(not row["alike"] for row in found["rows"])
+        here, there = (sum(row[key] for row in rows) for key in ("here_s", "sreport_s"))
+        yield (
+            f"Asked of {span(found['window'])}: {gpu_hours(here)} GPU-hours here, "
+            f"{gpu_hours(there)} by sreport; of {counted(len(rows), 'user')} {number(off)} differ "
+            "by more than a GPU-minute and 0.1 %."
+        )
+    yield from found["notes"]
+
+
 def differences(result: Result) -> list[str]:
     """Where these numbers and sreport's mean the same, and why they may differ."""
     window = whole_hours(result["period"])
@@ -164,8 +181,13 @@ def differences(result: Result) -> list[str]:
         f"{word}={datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M}"
         for word, at in (("start", window["start"]), ("end", window["end"]))
     )
+    said = [*compared(result)]
     asked = f"TZ=UTC sreport -t hours cluster AccountUtilizationByUser {times} -T gres/gpu"
-    return [f"Users' column “Devices, hours” means what `{asked}` says of a login.", *DIFFERENCES]
+    return [
+        *said,
+        f"Users' column “Devices, hours” means what `{asked}` says of a login.",
+        *DIFFERENCES,
+    ]
 
 
 def whole_hours(window: Mapping[str, int]) -> dict[str, int]:

@@ -6,8 +6,6 @@ that names others: only the cluster's own numbers are of all.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -15,30 +13,17 @@ from numpy.typing import NDArray
 
 from slurm_ltgf import __version__
 from slurm_ltgf.core.fairness import Fairness, TenantIndex
-from slurm_ltgf.core.model import FloatArray, Window
+from slurm_ltgf.core.model import FloatArray
 from slurm_ltgf.core.over_time import capacity_gpu_s
 from slurm_ltgf.core.pulse import Pulse, pulse
 from slurm_ltgf.core.report import Facts, Rows
+from slurm_ltgf.core.slurm_usage import Comparison
 from slurm_ltgf.core.verdict import Circumstances, Verdict, verdict
 from slurm_ltgf.report import grouping
 from slurm_ltgf.report.grouping import Row
+from slurm_ltgf.report.result_data import Only, beside_sreport, quality, window_of
 
-#: Reasons of rows that could not be read, and silences, that are named; more are counted.
-NAMED = 30
 DIGITS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Only:
-    """Whom a report is about: these tenants, these users; empty: all."""
-
-    tenants: frozenset[str] = frozenset()
-    users: frozenset[str] = frozenset()
-
-    @property
-    def is_all(self) -> bool:
-        """Whether it is about everybody."""
-        return not self.tenants and not self.users
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +37,24 @@ class _View:
     tenants: frozenset[str] | None
 
 
-def result_of(facts: Facts, only: Only, *, command: str = "", is_demo: bool = False) -> Row:
-    """The whole report. only: whom it is about."""
+def result_of(
+    facts: Facts,
+    only: Only,
+    *,
+    command: str = "",
+    is_demo: bool = False,
+    beside: Comparison | None = None,
+) -> Row:
+    """The whole report. only: whom it is about. beside: what sreport says, None: not asked."""
     view = _view(facts, only)
     now, before = facts.now.fairness, facts.before.fairness if facts.before else None
     pulses = _pulses(view)
     said = verdict(now, before, *pulses, around=_around(facts), only=view.tenants)
     return {
         "meta": _meta(view, command, is_demo),
-        "period": _window(facts.window),
-        "asked": _window(facts.asked),
-        "before": None if facts.before is None else _window(facts.before.fairness.window),
+        "period": window_of(facts.window),
+        "asked": window_of(facts.asked),
+        "before": None if facts.before is None else window_of(facts.before.fairness.window),
         "capacity_gpus": facts.gpus,
         "verdict": _verdict(said),
         "figures": _figures(now, pulses[0]),
@@ -75,7 +67,8 @@ def result_of(facts: Facts, only: Only, *, command: str = "", is_demo: bool = Fa
         "where": grouping.where(view.rows, facts.hosts),
         "requeues": grouping.requeues(view.rows),
         "moves": [asdict(move) for move in facts.moves] if only.is_all else [],
-        "quality": _quality(facts, only),
+        "quality": quality(facts, only),
+        "sreport": None if beside is None else beside_sreport(beside, facts, only),
     }
 
 
@@ -154,10 +147,6 @@ def _meta(view: _View, command: str, is_demo: bool) -> Row:
         "half_life_s": facts.half_life_s if facts.half_life_s < 1e15 else None,
         "requeued_work": "kept" if facts.requeued_work_kept else "lost",
     }
-
-
-def _window(window: Window) -> Row:
-    return {"start": window.start, "end": window.end}
 
 
 def _verdict(said: Verdict) -> Row:
@@ -260,47 +249,3 @@ def _classes(view: _View) -> list[Row]:
         known = np.array([*(name in view.only.users for name in users.names), False])
         some &= known[users.codes[jobs.first]]
     return grouping.classes(jobs, some)
-
-
-def _quality(facts: Facts, only: Only) -> Row:
-    """What there is to know of the data; whose a suspect job is, is said to all who see all."""
-    suspects = facts.now.settled.suspects if only.is_all else ()
-    return {
-        "notes": list(facts.notes),
-        "skipped": _reasons((row.reason, row.source, row.line) for row in facts.skipped),
-        "skipped_total": facts.skipped_total,
-        "suspects": [asdict(one) for one in suspects],
-        "suspects_total": facts.now.settled.odd,
-        "silences": [_window(one) for one in facts.silences[:NAMED]],
-        "over": _over(facts),
-    }
-
-
-def _reasons(rows: Iterable[tuple[str, str, int]]) -> list[Row]:
-    """Each reason once: how many of the named rows have it, and where the first is."""
-    counts: Counter[str] = Counter()
-    first: dict[str, tuple[str, int]] = {}
-    for reason, source, line in rows:
-        counts[reason] += 1
-        first.setdefault(reason, (source, line))
-    return [
-        {"reason": reason, "rows": n, "source": first[reason][0], "line": first[reason][1] or None}
-        for reason, n in counts.most_common(NAMED)
-    ]
-
-
-def _over(facts: Facts) -> list[Row]:
-    """Stretches in which more GPUs were held than were in service."""
-    found = facts.course
-    held = found.attained.sum(axis=1)
-    rows: Sequence[int] = np.flatnonzero(held > found.capacity * (1 + 1e-6)).tolist()
-    spans = np.diff(found.edges)
-    return [
-        {
-            "start": int(found.edges[i]),
-            "end": int(found.edges[i + 1]),
-            "held_gpus": held[i] / spans[i],
-            "capacity_gpus": found.capacity[i] / spans[i],
-        }
-        for i in rows
-    ]

@@ -12,7 +12,7 @@ from test_simulation_page import Reader
 from slurm_ltgf.core.model import UNKNOWN, Run, Runs, Window
 from slurm_ltgf.core.report import silences
 from slurm_ltgf.report.report_page import email_page, page
-from slurm_ltgf.report.report_tables import TABLES
+from slurm_ltgf.report.report_tables import SREPORT, TABLES
 from slurm_ltgf.report.report_text import as_csv, as_markdown
 
 HEAD = (
@@ -58,13 +58,14 @@ def report(ltgf, tmp_path):
 def demo():
     from slurm_ltgf.cli.app import App
     from slurm_ltgf.cli.report import _facts
-    from slurm_ltgf.report.result import Only, result_of
+    from slurm_ltgf.report.result import result_of
+    from slurm_ltgf.report.result_data import Only
 
     given = dict.fromkeys(
         ("window", "starttime", "endtime", "capacity", "weights", "cluster", "combined",
-         "from_file", "timezone")
+         "from_file", "timezone", "sreport")
     ) | {"demo": True}  # fmt: skip
-    return result_of(_facts(App(None, None, False), given), Only(), is_demo=True)
+    return result_of(_facts(App(None, None, False), given)[0], Only(), is_demo=True)
 
 
 # --- numbers by hand ------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def test_a_report_about_some_names_nobody_else(report, args):
 
 def test_the_demo_has_something_in_every_table_and_its_page_is_small(demo):
     for table in TABLES:
-        assert table.rows(demo), table.key
+        assert table.rows(demo) or table is SREPORT, table.key
     assert len(page(demo).encode()) < 500_000
     assert len(email_page(demo).encode()) < 100_000
 
@@ -324,7 +325,11 @@ def test_hostile_names_are_text_in_every_form(report):
 
 def test_csv_is_one_table_of_tables_with_the_numbers_of_json(demo):
     rows = list(csv.DictReader(io.StringIO(as_csv(demo))))
-    assert {r["table"] for r in rows} == {"verdict", "figures", *(table.key for table in TABLES)}
+    assert {r["table"] for r in rows} == {
+        "verdict",
+        "figures",
+        *(t.key for t in TABLES if t is not SREPORT),
+    }
     own = {r["tenant"]: r for r in rows if r["table"] == "tenants"}
     assert own["vision"]["attained_gpu_s"] == str(demo["tenants"][-1]["attained_gpu_s"])
 
