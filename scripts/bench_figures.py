@@ -437,6 +437,38 @@ def older_runs(n: int) -> Any:
         yield Batch(history(size, 30, end, first_id=1 + first, seed=i), lines=size)
 
 
+# --- the report ----------------------------------------------------------------------------------
+
+DUMP_BEGINS, DUMP_DAYS = 1_767_225_600, 90  # of scripts/make-dump
+PAGE_BYTES = 2_000_000
+
+
+def reporting(sizes: Sizes, folder: Path) -> list[Figure]:
+    """`ltgf report` on a ledger of so many jobs: all as one period, and half beside the other half.
+
+    Whole processes, with the page, the CSV and the JSON written.
+    """
+    dump, ledger = folder / "dump.txt", folder / "ledger.db"
+    timed([BIN / "python", ROOT / "scripts/make-dump", "--rows", str(sizes.rows), "--out", dump])
+    synced(dump, folder)
+    end = DUMP_BEGINS + DUMP_DAYS * DAY_S
+    outs = [folder / f"report.{kind}" for kind in ("html", "csv", "json")]
+    words = [word for out in outs for word in ("-o", out)]
+    figures = []
+    for name, start in (("", DUMP_BEGINS), (", half of them in the period before", None)):
+        begin = end - DUMP_DAYS * DAY_S // 2 if start is None else start
+        window = ("-S", str(begin), "-E", str(end), "--capacity", str(sizes.rows // 160))
+        command = [BIN / "ltgf", "--ledger", ledger, "report", *window, *words]
+        took = best([timed(command) for _ in range(min(sizes.times, 3))])
+        told = f"{took.seconds:.2f} s, {took.megabytes:.0f} MB of memory"
+        figures.append(
+            Figure(f"report, {sizes.rows:,} jobs{name}", "< 15 s", told, took.seconds < 15)
+        )
+    size = outs[0].stat().st_size
+    figures.append(Figure("the page", "< 2 MB", f"{size / 1e6:.2f} MB", size < PAGE_BYTES))
+    return figures
+
+
 # --- all ------------------------------------------------------------------------------------------
 
 
@@ -461,6 +493,7 @@ FIGURES: dict[str, Callable[[Sizes, Path], list[Figure]]] = {
     "fairness": fairness,
     "order": ordering,
     "no-news": no_news,
+    "report": reporting,
     "pass": cluster_pass,
     "simulate": simulating,
     "frag": fragmentation,

@@ -150,23 +150,24 @@ def partitions(result: Result) -> Figure:
     return Figure(title, "GPU-hours held; physical GPUs", described(drawn, said or "none"))
 
 
-def nodes(result: Result) -> Figure:
-    """Every node's GPU-hours, as a field of squares."""
+def nodes(result: Result) -> list[Figure]:
+    """Every node's GPU-hours, as a field of squares; nothing where no node is known."""
     sums: dict[str, float] = defaultdict(float)
     for row in result["where"]:
         if row["node"] is not None:
             sums[row["node"]] += row["gpu_s"]
     most = max(sums.values(), default=0.0)
+    if not most:
+        return []
     cells = [
         (name, step_of(sums[name] / most, USE_STEPS), f"{name}: {gpu_hours(sums[name])} GPU-hours")
         for name in sorted(sums)
-        if most
     ]
     title = f"By node ({number(len(cells))})"
     drawn = rows_charts.field(cells, title=title, width=HALF)
-    said = f"the busiest node {gpu_hours(most)} GPU-hours" if most else "which nodes is not known"
+    said = f"{counted(len(cells), 'node')}; the busiest has {gpu_hours(most)} GPU-hours"
     note = "a square a node, by name; the deeper, the more GPU-hours of the busiest one's"
-    return Figure(title, note, described(drawn, said))
+    return [Figure(title, note, described(drawn, said))]
 
 
 def requeues(result: Result, of: Mapping[str, int | None]) -> Figure:

@@ -205,7 +205,7 @@ def _sections(result: Result, of: Mapping[str, int | None]) -> Iterator[Section]
             "where",
             "Where and who",
             "GPU-hours by partition, GPU type, node and user.",
-            [report_charts.partitions(result), report_charts.nodes(result)],
+            [report_charts.partitions(result), *report_charts.nodes(result)],
             [_of(WHERE, result), _of(USERS, result)],
         )
     if result["requeues"] or result["moves"]:
