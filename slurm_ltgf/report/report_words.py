@@ -148,7 +148,7 @@ def data_notes(result: Result) -> Iterator[str]:
         yield (
             f"In {counted(len(quality['over']), 'stretch', 'stretches')} jobs held more GPUs than "
             f"were in service, most at {moment(most['start'])} UTC, {number(most['held_gpus'])} of "
-            f"{number(most['capacity_gpus'])}: nodes that were being drained, or seen late."
+            f"{number(most['capacity_gpus'])}: changes are noted when nodes are looked at."
         )
     if result["meta"]["half_life_s"]:
         yield (
