@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -37,22 +38,34 @@ STALE_REFRESHES = 3
 @click.option("--refresh", metavar="DURATION", help="How often to read; default: metrics.refresh.")
 @click.option("--jobs", type=click.IntRange(0), help="Jobs told of one by one; metrics.jobs.")
 @click.option("-M", "--cluster", metavar="NAME", help="Cluster; default: the site's.")
+@click.option("--node", is_flag=True, help="Tell of this node's GPUs, by NVML, and nothing else.")
+@click.option(
+    "--gpumap",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="With --node: what plugstack.conf names as gpumap= or gpustat=.",
+)
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Metrics for Prometheus, from the ledger alone: no scrape asks Slurm for anything.
 
     The daemon does the same where metrics.listen or metrics.textfile is set; this command is for
-    another machine, another user, or a site that runs `ltgf sync` by cron.
+    another machine, another user, or a site that runs `ltgf sync` by cron. With --node it tells of
+    the GPUs of the node it runs on instead: held against used.
     """
     app = App.of(ctx)
-    cluster, jobs = given["cluster"], given["jobs"]
+    cluster, jobs, is_node = given["cluster"], given["jobs"], given["node"]
     textfile = _textfile(given["textfile"])
     every_s = _refresh_s(given["refresh"]) or app.config.metrics.refresh_s
-    exporter = exporter_of(app, lambda: cluster, every_s=every_s, most_jobs=jobs, textfile=textfile)
+    exporter = (
+        _of_node(given["gpumap"], jobs or 0, textfile=textfile, every_s=every_s)
+        if is_node
+        else exporter_of(app, lambda: cluster, every_s=every_s, most_jobs=jobs, textfile=textfile)
+    )
     if given["once"]:
         _once(exporter, json_=given["json_"], is_file=textfile is not None)
         return
-    has_file = textfile is not None or bool(app.config.metrics.textfile)
+    has_file = textfile is not None or bool(app.config.metrics.textfile and not is_node)
     run(app, exporter, listen=_listen(app, given["listen"], has_file=has_file), every_s=every_s)
 
 
@@ -129,7 +142,6 @@ def exporter_of(
     from slurm_ltgf.metrics.exporter import Exporter
     from slurm_ltgf.metrics.site import families
     from slurm_ltgf.service.readings import readings
-    from slurm_ltgf.store.files import replace_bytes
 
     settings = app.config.metrics
     most_jobs = settings.jobs if most_jobs is None else most_jobs
@@ -150,13 +162,36 @@ def exporter_of(
     return Exporter(
         read,
         stale_s=max(app.config.site.stale_after_s, STALE_REFRESHES * every_s),
-        put=None if file is None else lambda text: replace_bytes(file, text, mode=0o644),
+        put=_putter(file),
     )
+
+
+def _of_node(
+    gpumap: Path | None, most_jobs: int, *, textfile: Path | None, every_s: int
+) -> Exporter:
+    """The exporter of this node's GPUs."""
+    from slurm_ltgf.metrics.exporter import Exporter
+    from slurm_ltgf.metrics.node import families
+    from slurm_ltgf.metrics.nvml import Nvml
+
+    nvml = Nvml()
+    return Exporter(
+        lambda: families(nvml, gpumap, most_jobs=most_jobs),
+        stale_s=STALE_REFRESHES * every_s,
+        put=_putter(textfile),
+    )
+
+
+def _putter(file: Path | None) -> Callable[[bytes], None] | None:
+    from slurm_ltgf.store.files import replace_bytes
+
+    return None if file is None else lambda text: replace_bytes(file, text, mode=0o644)
 
 
 def _once(exporter: Exporter, *, json_: bool, is_file: bool) -> None:
     from slurm_ltgf.errors import LedgerError
 
+    logging.getLogger("ltgf").addHandler(logging.NullHandler())  # the error says it
     problem = exporter.refresh()
     if problem:
         raise LedgerError(f"metrics: {problem}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_ltgf.metrics.catalog import SITE, Metric
+from slurm_ltgf.metrics.catalog import NODE, SITE, Metric
 
 HEAD = """# Metrics
 
@@ -30,7 +30,10 @@ LABELS = {
     "gpu_type": "as Slurm names it; `untyped` where AllocTRES names none",
     "result": "`saved`, `unsaved`, `failed`, or `overtaken`: the job ended or somebody was first",
     "state": "`running`, `renew`, `keep`, `yield`",
-    "job_id": "as squeue shows it",
+    "job_id": "as squeue shows it; of a node the raw id",
+    "gpu": "NVML's index, as nvidia-smi shows it",
+    "uuid": "as `nvidia-smi -L` shows it",
+    "model": "the product's name",
 }
 
 
@@ -43,7 +46,7 @@ def _pieces() -> Iterator[str]:
     yield HEAD
     rows = [f"| `{name}` | {meaning} |" for name, meaning in LABELS.items()]
     yield "\n".join(["| label | value |", "|---|---|", *rows, ""])
-    for group in SITE:
+    for group in (*SITE, *NODE):
         yield f"## {group.title}\n\nThere when: {group.when}.\n"
         rows = [_row(one) for one in group.metrics]
         yield "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows, ""])
