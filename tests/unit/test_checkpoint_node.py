@@ -10,6 +10,7 @@ import pytest
 from node_site import JOB, opened
 
 from slurm_ltgf.checkpoint.board import replace_owned
+from slurm_ltgf.checkpoint.keys import encode
 from slurm_ltgf.checkpoint.node_hands import Room
 from slurm_ltgf.checkpoint.phases import Op
 from slurm_ltgf.checkpoint.protocol import (
@@ -17,7 +18,6 @@ from slurm_ltgf.checkpoint.protocol import (
     Mode,
     Phase,
     Record,
-    encode,
     record_keys,
     withdrawn,
 )
