@@ -13,11 +13,11 @@ import click
 
 from slurm_ltgf.cli import frag, frag_show, render
 from slurm_ltgf.cli.app import App
-from slurm_ltgf.cli.moves import POLL_S, interrupts, sentence
+from slurm_ltgf.cli.moves import PATIENCE, POLL_S, interrupts, sentence
 from slurm_ltgf.cli.render import Column
 
 if TYPE_CHECKING:
-    from slurm_ltgf.core.defrag import Start
+    from slurm_ltgf.core.movable import Movable
     from slurm_ltgf.core.move import Move
     from slurm_ltgf.service.defrag import DefragView, Steering
     from slurm_ltgf.service.fragmentation import Site
@@ -54,9 +54,10 @@ def apply(app: App, site: Site, *, json_: bool) -> None:
         seen = frag.plan(app, site, ledger)
         run = _Run(seen, moves_of(app), Steering(bindings.exclude, ledger), app.verbose)
         run.set_back()
+        run.take_up()
         if seen.ways and not seen.stopped:
             run.begin(ledger)
-            run.to_the_end(app.config.defrag.start_within_s)
+        run.to_the_end(app.config.defrag.start_within_s)
     _report(app, run, json_=json_)
 
 
@@ -93,14 +94,19 @@ class _Run:
     verbose: bool = False
     moved: list[dict[str, Any]] = field(default_factory=list)
     starts: list[dict[str, Any]] = field(default_factory=list)
-    _steered: set[int] = field(default_factory=set)
+    _ended: set[int] = field(default_factory=set)
     _said: dict[int, str] = field(default_factory=dict)
     _begun: frozenset[int] = frozenset()
+    _failures: int = 0
 
     @property
-    def _of(self) -> dict[int, Start]:
-        """Job that moves -> for whom."""
-        return {job.job_id: start for start in self.seen.ways for job in start.way.leaving}
+    def _moves(self) -> dict[int, tuple[Movable, str]]:
+        """Job that the plan moves -> its record, and where it has room."""
+        return {
+            job.job_id: (job, to)
+            for start in self.seen.ways
+            for job, to in zip(start.way.leaving, start.way.to, strict=True)
+        }
 
     def set_back(self) -> None:
         """What an earlier --apply excluded and could not set back."""
@@ -115,25 +121,35 @@ class _Run:
         }
         self.steering.set_back(waiting, now=int(time.time()))
 
+    def take_up(self) -> None:
+        """Go on with what an --apply began that was killed."""
+        from slurm_ltgf.service.defrag import ACTOR
+
+        ours = [move.job_id for move in self.moves.under_way() if move.by == ACTOR]
+        self._begun = frozenset(ours)
+
     def begin(self, ledger: Ledger) -> None:
         """Ask those that are to move."""
         from slurm_ltgf.service.defrag import begin
 
-        names = {frag_show.name(self.seen, job_id): job_id for job_id in self._of}
+        by_name = {frag_show.name(self.seen, i): job for i, (job, _) in self._moves.items()}
         begun = begin(self.seen, self.moves, ledger, now=int(time.time()))
-        for job, why in begun:
-            if why:
-                self._row(names[job], "refused", why)
-        refused = {row["job_id"] for row in self.moved}
-        self._begun = frozenset(
-            job_id
-            for start in self.seen.ways
-            if not refused & {frag_show.name(self.seen, j.job_id) for j in start.way.leaving}
-            for job_id in (job.job_id for job in start.way.leaving)
-        )
+        refused = {by_name[name].job_id: why for name, why in begun if why}
+        for job_id, why in refused.items():
+            self._row(job_id, self._moves[job_id][0].node, "refused", why)
+        for start in self.seen.ways:
+            together = {job.job_id for job in start.way.leaving}
+            if not together & set(refused):
+                self._begun |= together
 
     def to_the_end(self, start_within_s: int) -> None:
-        """Go on until all moves have ended, and who waited has started or is late."""
+        """Go on until all moves have ended, and who waited has started or is late.
+
+        Raises:
+            MoveFailed: Slurm, or the records folder, has not answered for long.
+        """
+        if not self._begun:
+            return
         with interrupts() as interrupted:
             while self._go_on(interrupted):
                 time.sleep(POLL_S)
@@ -142,36 +158,40 @@ class _Run:
 
     def _go_on(self, interrupted: Callable[[], bool]) -> bool:
         """The next act of each move; whether one is left."""
+        from slurm_ltgf.service.move_facts import MoveFailed
+
         now = int(time.time())
-        self.moves.go_on_all(now=now)
-        ours = [self.moves.files.read(job_id) for job_id in sorted(self._begun)]
-        for move in filter(None, ours):
-            if interrupted():
+        problems = [said for _, said in self.moves.go_on_all(now=now) if said]
+        self._failures = self._failures + 1 if problems else 0
+        if self._failures > PATIENCE:
+            raise MoveFailed(f"{problems[0]}; call again to go on")
+        for job_id in sorted(self._begun - self._ended):
+            move = self.moves.files.read(job_id)
+            if move is None:  # somebody removed its file: nothing is known of it any more
+                self._ended.add(job_id)
+                continue
+            if interrupted() and not move.state.is_end:
                 move = self.moves.take_back(move, now=now)
             self._tell(move)
-            if move.state.is_end and move.job_id not in self._steered:
+            if move.state.is_end:
                 self._end(move, now)
-        return len(self._steered) < len(self._begun)
+        return self._ended < self._begun
 
     def _end(self, move: Move, now: int) -> None:
-        """A move came to its end: keep the job away from the nodes that it made free."""
+        """A move came to its end: keep the job away from the nodes that were made free."""
         from slurm_ltgf.core.move import State
         from slurm_ltgf.slurm import bindings
 
-        self._steered.add(move.job_id)
+        self._ended.add(move.job_id)
         if move.state is not State.REQUEUED:
-            self._row(move.job_id, "failed", sentence(move))
+            self._row(move.job_id, move.nodes, "failed", sentence(move))
             return
-        to = dict(
-            (job.job_id, node)
-            for start in self.seen.ways
-            for job, node in zip(start.way.leaving, start.way.to, strict=True)
-        )
-        nodes = {node for start in self.seen.ways for node in start.way.nodes} - {to[move.job_id]}
+        nodes = {node for start in self.seen.ways for node in start.way.nodes} | {move.nodes}
+        nodes -= {to for job, to in self._moves.values() if job.job_id == move.job_id}
         own = bindings.bindings().get(move.job_id, bindings.Binding()).excludes
         against = self.steering.keep_off(move, sorted(nodes), own, now=now)
         note = f"; not kept off {' '.join(sorted(nodes))}: {against}" if against else ""
-        self._row(move.job_id, "requeued", sentence(move) + note)
+        self._row(move.job_id, move.nodes, "requeued", sentence(move) + note)
 
     def _wait_for_starts(self, within_s: int, interrupted: Callable[[], bool]) -> None:
         from slurm_ltgf.core.move import State
@@ -198,13 +218,7 @@ class _Run:
             for i, one in enumerate(waits)
         ]
 
-    def _row(self, job_id: int, result: str, why: str) -> None:
-        node = next(
-            job.node
-            for start in self.seen.ways
-            for job in start.way.leaving
-            if job.job_id == job_id
-        )
+    def _row(self, job_id: int, node: str, result: str, why: str) -> None:
         name = frag_show.name(self.seen, job_id)
         self.moved.append({"job_id": name, "from": node, "result": result, "why": why})
 

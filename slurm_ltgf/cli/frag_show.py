@@ -194,7 +194,8 @@ def plan_json(seen: DefragView) -> dict[str, Any]:
 
 def name(seen: DefragView, job_id: int) -> str:
     """A job as squeue shows it."""
-    return seen.jobs[job_id].shown_id or str(job_id)
+    job = seen.jobs.get(job_id)
+    return (job.shown_id if job else "") or str(job_id)
 
 
 def _move_rows(seen: DefragView, start: Start) -> Iterator[dict[str, Any]]:

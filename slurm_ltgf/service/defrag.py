@@ -19,7 +19,7 @@ from slurm_ltgf.core.lease_guards import Guards, allowance
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.core.move import Move
 from slurm_ltgf.errors import SlurmRefused
-from slurm_ltgf.service.defrag_facts import Binds, Movers, rooms, waiting
+from slurm_ltgf.service.defrag_facts import Binds, Movers, Promised, rooms, waiting
 from slurm_ltgf.service.fragmentation import Asked, Site, state
 from slurm_ltgf.service.leases import RESET
 from slurm_ltgf.service.move_groups import Asker, Leaver, begin_group, refusals
@@ -83,24 +83,26 @@ def judge(
     """
     pools = state(site, past)
     savers = Savers(config, edges.uid_of)
-    binds = edges.binds()
+    binds, known = edges.binds(), moves.files.all()
+    promised = Promised.of(known, site)
     movers = Movers(
         site,
         config,
         binds,
         savers,
         {(pool.partition, pool.gpu_type): pool.score for pool in pools},
-        {move.job_id: move for move in moves.files.all()},
+        {move.job_id: move for move in known},
         refusals(ledger, ASKER, site.now - config.defrag.cooldown_s),
     )
     movable = movers.by_type()
     left_out: list[QueueJob] = []
-    queued = waiting(site, config, binds, left_out.append)
+    queued = waiting(site, config, binds, left_out.append, promised)
     allowed, stopped = _allowance(site, config, ledger, moves, edges)
     rules = Rules(config.defrag.concurrency if stopped else allowed, config.defrag.buffer)
     plans = {}
     for gpu_type in sorted(queued):
-        made = plan(rooms(site, gpu_type, movable.get(gpu_type, ())), queued[gpu_type], rules)
+        there = rooms(site, gpu_type, movable.get(gpu_type, ()), promised)
+        made = plan(there, queued[gpu_type], rules)
         rules = Rules(rules.most - made.key.jobs, rules.buffer)
         plans[gpu_type] = made
     return DefragView(
@@ -209,11 +211,15 @@ def _text(nodes: Sequence[str]) -> str:
 
 
 def has_started(start: Start, seen: DefragView, queue: Queue) -> bool:
-    """Whether a job for which others made room runs where they did."""
+    """Whether a job for which others made room runs; of an array, a task where they did."""
     before = seen.jobs[start.job.job_id]
     array = before.array_job
     return any(
-        job.job_id == before.job_id or (array != UNKNOWN and job.array_job == array)
+        job.job_id == before.job_id
+        or (
+            array != UNKNOWN
+            and job.array_job == array
+            and bool(set(expand_hostlist(job.nodes)) & set(start.way.nodes))
+        )
         for job in queue.holding
-        if set(expand_hostlist(job.nodes)) & set(start.way.nodes)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_ltgf.core.defrag import Waiting
@@ -13,10 +13,12 @@ from slurm_ltgf.core.movable import Class, Movable, Room
 from slurm_ltgf.core.move import Move, State
 from slurm_ltgf.service import places
 from slurm_ltgf.service.fragmentation import Site, default_types, reserved_nodes
+from slurm_ltgf.service.lease_rooms import promises
 from slurm_ltgf.service.savers import Savers
 from slurm_ltgf.slurm.bindings import Binding
 from slurm_ltgf.slurm.jobs import QueueJob, demand_tasks
 from slurm_ltgf.slurm.shapes import amounts
+from slurm_ltgf.slurm.text import expand_hostlist
 from slurm_ltgf.store.config import Config
 
 #: Of those that wait so many are looked at, each task of an array is one.
@@ -162,10 +164,35 @@ class Movers:
 # --- rooms, and who waits -------------------------------------------------------------------------
 
 
-def rooms(site: Site, gpu_type: str, movable: Iterable[Movable]) -> list[Room]:
-    """Nodes of a GPU type that are open, with those that may leave them."""
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """Room that others make just now. to: raw ids of those that get it. nodes: where.
+
+    moving: raw ids of those that leave, and will want room elsewhere.
+    """
+
+    to: frozenset[int] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    moving: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(known: Sequence[Move], site: Site) -> Promised:
+        """What moves promise to jobs that still wait."""
+        waits = {job.job_id for job in site.queue.pending}
+        found = [move for move in promises(known, site.now) if move.to_job in waits]
+        return Promised(
+            frozenset(move.to_job for move in found if move.to_job is not None),
+            frozenset(node for move in found for node in expand_hostlist(move.nodes)),
+            frozenset(move.job_id for move in found if not move.state.is_end),
+        )
+
+
+def rooms(
+    site: Site, gpu_type: str, movable: Iterable[Movable], promised: Promised = Promised()
+) -> list[Room]:
+    """Nodes of a GPU type that are open and promised to nobody, with those that may leave them."""
     closed = {one.name for one in site.partitions if one.state not in ("UP", "")}
-    reserved = reserved_nodes(site)
+    reserved = {*reserved_nodes(site), *promised.nodes}
     on: dict[str, list[Movable]] = {}
     for job in movable:
         on.setdefault(job.node, []).append(job)
@@ -182,22 +209,29 @@ def rooms(site: Site, gpu_type: str, movable: Iterable[Movable]) -> list[Room]:
 
 
 def waiting(
-    site: Site, config: Config, binds: Binds, left_out: Callable[[QueueJob], None]
+    site: Site,
+    config: Config,
+    binds: Binds,
+    left_out: Callable[[QueueJob], None],
+    promised: Promised = Promised(),
 ) -> dict[str, list[Waiting]]:
     """GPU type -> those that wait for nothing but GPUs, as Slurm ranks them.
 
-    Before them come those that were requeued and are not yet eligible: they want room soon.
+    Before them come those that will want room soon: that are being moved, or were requeued and are
+    not yet eligible. Those for which others make room already are not among them.
     """
     default, tasks = default_types(site.capacity.nodes), demand_tasks(site.queue.jobs, site.now)
+    back = {job.job_id for job in site.queue.pending if _comes_back(job, site.now)}
+    back |= promised.moving
     ranked = sorted(
-        site.queue.pending,
-        key=lambda job: (not _comes_back(job, site.now), -job.priority, job.submit, job.job_id),
+        (job for job in site.queue.jobs if job.is_pending or job.job_id in back),
+        key=lambda job: (job.job_id not in back, -job.priority, job.submit, job.job_id),
     )
     found: dict[str, list[Waiting]] = {}
     count = 0
     for job in ranked:
-        shape = places.shape(job)
-        wanted = tasks[job.job_id] or int(_comes_back(job, site.now))
+        shape = None if job.job_id in promised.to else places.shape(job)
+        wanted = tasks.get(job.job_id, 0) or int(job.job_id in back)
         if shape is None or not wanted or count >= MOST_WAITING:
             continue
         gpu_type = shape.gpu_type or default.get(shape.partitions[0], "")

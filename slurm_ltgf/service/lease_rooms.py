@@ -52,7 +52,7 @@ def takers(
         known: moves. asked: job id -> nodes that it asked for.
     """
     records = {job.job_id: job for job in seen.queue.pending}
-    to_jobs = _promised_to(known, seen.now)
+    to_jobs = {move.to_job for move in promises(known, seen.now)}
     first = [turn.job for turn in seen.plan.turns[:MOST_TAKERS] if turn.job.demand]
     shapes = {job.job_id: _shape(job, records.get(job.job_id), asked) for job in first}
     promised = tuple(job for job in first if job.job_id in to_jobs)
@@ -73,17 +73,17 @@ def takers(
     return Takers(pools, waiting, promised)
 
 
-def _promised_to(known: Sequence[Move], now: int) -> set[int]:
-    """Jobs for which others make room, or just did."""
-    return {
-        move.to_job
+def promises(known: Sequence[Move], now: int) -> list[Move]:
+    """Moves by which others make room for a job, or just did."""
+    return [
+        move
         for move in known
         if move.to_job is not None
         and (
             not move.state.is_end
             or (move.state is State.REQUEUED and now - (move.ended_at or 0) < PROMISED_S)
         )
-    }
+    ]
 
 
 def _shape(job: PendingJob, record: QueueJob | None, asked: Mapping[int, int]) -> Shape | None:

@@ -1,9 +1,9 @@
 """What binds jobs to nodes: nodes they name or exclude, features, reservations, whole nodes.
 
-And the one thing that steers a job: its list of excluded nodes, which Slurm (22.05) changes only
-while the job waits ("Job is no longer pending execution"). A list of required nodes can be set on a
-waiting job too, but not taken back once it runs either, and a job that requires a node waits for it
-for ever when the node is gone.
+And the one thing that steers a job: its list of excluded nodes, which Slurm (22.05, 24.11) changes
+only while the job waits ("Job is no longer pending execution"). A list of required nodes can be set
+on a waiting job too, but not taken back once it runs either, and a job that requires a node waits
+for it for ever when the node is gone.
 """
 
 from __future__ import annotations

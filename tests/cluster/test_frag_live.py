@@ -6,6 +6,7 @@ Four nodes of 8 GPUs. What moves goes on from its step on another node.
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,3 +163,20 @@ def test_who_cannot_save_or_is_bound_stays_and_the_reason_is_told(site: Site) ->
     assert (blocked["job_id"], blocked["leaving"]) == (str(job), [])
     done = site.ltgf.json("frag", "--apply")["applied"]
     assert (done["moves"], lab.job_state(plain), lab.job_state(job)) == ([], "RUNNING", "PENDING")
+
+
+def test_killed_while_jobs_save_and_called_again_it_goes_on(site: Site) -> None:
+    lab, on = site.lab, site.spread()
+    job = lab.submit("bob", "--gres=gpu:8", script="sleep 60")
+    ltgf = site.ltgf
+    first = subprocess.Popen(ltgf.argv("frag", "--apply"), env=ltgf.env, stdout=subprocess.DEVNULL)
+    wait_until(lambda: on["n1"] in site.moves(), 30, lambda: lab.run("squeue"))
+    first.kill()
+    first.wait()
+    done = ltgf.ask("frag", "--apply", "--json")
+    assert done.returncode == 0, done
+    lab.wait_state(job, "RUNNING")
+    moved = on["n1"]
+    assert (site.node(job), site.restarts(moved)) == ("n1", 1)
+    assert [one for one in on.values() if site.restarts(one)] == [moved]
+    assert site.moves()[moved]["state"] == "requeued"

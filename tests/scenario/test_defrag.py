@@ -277,6 +277,19 @@ def test_a_requeued_job_that_is_not_yet_eligible_has_its_room_first(world):
     assert world.planned() == {1: ("n1", "n2")}
 
 
+def test_room_that_is_made_already_is_not_made_again(world):
+    begin(world.seen(), world.moves, world.ledger, now=NOW)
+    assert [move.job_id for move in world.files.all()] == [1]
+    assert world.planned() == {}, "BIG gets n1"
+    world.jobs.append(waiting(91, 4))
+    assert world.planned() == {}, "job 1 will take one of the four that are free on n2 and n3"
+    world.nodes = 4
+    starts = [start.job.job_id for start in world.seen().plans[""].starts]
+    assert starts == [1, 91], "the one that moves first; n4 is free for the other"
+    world.jobs = [job for job in world.jobs if job.job_id != BIG]
+    assert [start.job.job_id for start in world.seen().plans[""].starts] == [91], "BIG has gone"
+
+
 def test_the_limits_of_the_site(world):
     world.settings = "[defrag]\nconcurrency = 1\nper_hour = 1\n"
     assert world.seen().allowed == 1
@@ -346,10 +359,13 @@ def test_a_job_that_started_before_it_could_be_steered_is_no_error(world):
     assert world.ledger.audit_last(9, action="exclude nodes") == []
 
 
-def test_who_started_where_room_was_made(world):
+def test_who_started_and_which_task_of_an_array(world):
     seen = world.seen()
     (start,) = seen.ways
-    there = running(BIG, "n1", 4)
-    assert has_started(start, seen, Queue((there,)))
-    assert not has_started(start, seen, Queue((replace(there, nodes="n2"),)))
-    assert not has_started(start, seen, Queue((waiting(BIG, 4),)))
+    assert has_started(start, seen, Queue((running(BIG, "n2", 4),)))
+    assert not has_started(start, seen, Queue((waiting(BIG, 4), running(91, "n1", 4))))
+    world.jobs[-1] = replace(world.jobs[-1], array_job=80, tasks=3)
+    seen = world.seen()
+    for node, started in (("n1", True), ("n2", False)):
+        task = running(91, node, 4, array_job=80)
+        assert has_started(start, seen, Queue((waiting(BIG, 4), task))) == started
