@@ -18,9 +18,10 @@ from __future__ import annotations
 
 
 class LtgfError(Exception):
-    """One line: what, which, why, what to do."""
+    """One line: what, which, why, what to do. said: all that a foreign program said, if any."""
 
     exit_code = 1
+    said = ""
 
 
 class UsageError(LtgfError):

@@ -153,7 +153,9 @@ def _check(argv: Sequence[str], code: int, said: bytes) -> None:
     first = (errors or told or ["no message"])[0]
     text = " ".join(errors or told)
     kind = SlurmUnavailable if not text or _UNAVAILABLE.search(text) else SlurmRefused
-    raise kind(f"{_shown(argv)} (exit {code}): {first}")
+    error = kind(f"{_shown(argv)} (exit {code}): {first}")
+    error.said = "\n".join(told)
+    raise error
 
 
 def _shown(argv: Sequence[str]) -> str:

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parents[2] / "slurm_ltgf"
 ARROWS = {
     "core": set(),
     "errors": set(),
-    "slurm": {"core.model", "core.ending", "errors"},
-    "store": {"core.model", "core.duration", "core.move", "errors"},
+    "slurm": {"core.model", "core.ending", "core.accounts", "errors"},
+    "store": {"core.model", "core.duration", "core.move", "core.accounts", "errors"},
     "checkpoint": {"errors"},
     "service": {"core", "slurm", "store", "checkpoint", "errors"},
     "daemon": {"service", "errors"},
