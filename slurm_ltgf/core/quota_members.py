@@ -1,7 +1,8 @@
 """Users that join accounts and leave them, and the default accounts between.
 
 sacctmgr refuses to take a user from an account that is the user's default (from 23.11 on; before,
-the user is left without one), so defaults change after users join and before they leave.
+the user is left without one), so defaults change after users join and before they leave, and who
+leaves all accounts leaves the default last.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ def memberships(accounts: list[WantedAccount], wanted: Wanted, book: Book) -> li
         leaving |= {(account.name, user) for user in have - known}
     joined = {(row.account, row.user) for row in joining}
     lost = wanted.restore.coordinators - book.coordinators
+    defaults = list(_defaults(joined, leaving, wanted, book))
+    last = {**book.defaults, **{change.user: change.account for change in defaults}}
+    leaves = sorted(leaving, key=lambda pair: (last.get(pair[1]) == pair[0], pair))
     return [
         *(_joined(row) for row in sorted(joining)),
         *(Change("add coordinator", account, user) for account, user in sorted(lost & joined)),
-        *_defaults(joined, leaving, wanted, book),
-        *(Change("remove user", account, user) for account, user in sorted(leaving)),
+        *defaults,
+        *(Change("remove user", account, user) for account, user in leaves),
     ]
 
 

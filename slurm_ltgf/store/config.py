@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-import math
-import re
-import tomllib
 import zoneinfo
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from slurm_ltgf.core.duration import duration_s
 from slurm_ltgf.errors import ConfigError
 from slurm_ltgf.store.move_settings import Checkpoint, Defrag, Lease
+from slurm_ltgf.store.sections import read_section, refuse_unknown, refused, tables_of, text_of
 from slurm_ltgf.store.settings import (
     SECTIONS,
     Config,
@@ -93,12 +88,7 @@ def load_config(path: Path | None) -> Config:
     """
     if path is None:
         return Config()
-    try:
-        return parsed(path.read_text(encoding="utf-8"), str(path))
-    except OSError as exc:
-        raise ConfigError(f"{path}: cannot read: {exc.strerror}") from exc
-    except UnicodeDecodeError as exc:
-        raise ConfigError(f"{path}: must be UTF-8, got byte {exc.start} that is not") from exc
+    return parsed(text_of(path), str(path))
 
 
 def parsed(text: str, name: str) -> Config:
@@ -111,11 +101,8 @@ def parsed(text: str, name: str) -> Config:
     ...
     slurm_ltgf.errors.ConfigError: ltgf.toml: queue.laese: no such setting; did you mean lease?
     """
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        raise ConfigError(f"{name}: is not TOML: {exc}") from exc
-    _refuse_unknown(name, "", tables, list(SECTIONS))
+    tables = tables_of(text, name)
+    refuse_unknown(name, "", tables, list(SECTIONS))
     sections: dict[str, Any] = {
         section: _section(name, section, table) for section, table in tables.items()
     }
@@ -123,24 +110,10 @@ def parsed(text: str, name: str) -> Config:
 
 
 def _section(name: str, section: str, table: object) -> Struct:
-    struct = SECTIONS[section]
-    if not isinstance(table, dict):
-        raise ConfigError(f"{name}: {section}: must be a table, got {table!r}")
-    settings = settings_of(section, struct)
-    _refuse_unknown(name, f"{section}.", table, list(settings))
-    values = {}
-    for key, value in table.items():
-        row = settings[key]
-        if not _is_finite(value):
-            raise _refused(name, row, value)
-        values[key] = _seconds(value, row.endless) if row.unit == "duration" else value
-    try:
-        made = msgspec.convert(values, struct)
-    except msgspec.ValidationError as exc:
-        key = _key_at(str(exc))
-        raise _refused(name, settings[key], table[key]) from exc
+    made = read_section(name, section, SECTIONS[section], table)
     if isinstance(made, Site) and not _is_timezone(made.timezone):
-        raise _refused(name, settings["timezone"], made.timezone)
+        row = settings_of(section, SECTIONS[section])["timezone"]
+        raise refused(name, row, made.timezone)
     return made
 
 
@@ -149,41 +122,3 @@ def _is_timezone(name: str) -> bool:
         return bool(name == "UTC" or zoneinfo.ZoneInfo(name))
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
         return False
-
-
-def _is_finite(value: object) -> bool:
-    """Not TOML's inf or nan: no setting means anything by them; endless has its word."""
-    if isinstance(value, dict):
-        return all(_is_finite(item) for item in value.values())
-    return not isinstance(value, float) or math.isfinite(value)
-
-
-def _refused(name: str, row: Setting, value: object) -> ConfigError:
-    return ConfigError(f"{name}: {row.section}.{row.key}: must be {row.must}, got {value!r}")
-
-
-def _key_at(message: str) -> str:
-    """The key in a message of msgspec: '… - at `$.weights[...]`' -> 'weights'."""
-    match = re.search(r"`\$\.(\w+)", message)
-    if match is None:
-        raise ValueError(f"no key in {message!r}")
-    return match[1]
-
-
-def _refuse_unknown(name: str, prefix: str, table: Mapping[str, object], known: list[str]) -> None:
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise ConfigError(f"{name}: {prefix}{key}: no such setting; {hint}")
-
-
-def _seconds(value: object, endless: str) -> object:
-    """A duration in seconds; anything else as it is, for the type check to refuse."""
-    if isinstance(value, str):
-        if value and value == endless:
-            return math.inf
-        seconds = duration_s(value)
-        return value if seconds is None else seconds
-    # 1.5 would pass where a duration may be endless, hence a float: seconds are whole.
-    return str(value) if isinstance(value, float) else value

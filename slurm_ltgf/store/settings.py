@@ -38,6 +38,9 @@ class Site(Struct, frozen=True, forbid_unknown_fields=True):
     stale_after_s: Annotated[
         int, duration("Age at which the plugin drops the table: then every SiteFactor is 0.")
     ] = field(default=600, name="stale_after")
+    quota_file: Annotated[
+        str, text("Who gets how many GPUs and GPU-hours, for `ltgf quota`; none there: no quotas.")
+    ] = "/etc/ltgf/quota.toml"
     timezone: Annotated[
         str,
         text(
