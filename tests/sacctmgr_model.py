@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from slurm_ltgf.core.accounts import ROOT, AccountRow, Book, QosRow, UserRow
+from slurm_ltgf.core.accounts import ROOT, AccountRow, Book, Change, QosRow, UserRow
+from slurm_ltgf.service.quota_apply import Hands
 from slurm_ltgf.slurm.accounts_book import ours
 from slurm_ltgf.slurm.budgets import tres_counts
+from slurm_ltgf.slurm.sacctmgr import Outcome, argv
 
 
 class Refused(Exception):
-    """sacctmgr says no."""
+    """sacctmgr says no; jobs: those that run and hinder it."""
+
+    def __init__(self, why: str, jobs: tuple[int, ...] = ()) -> None:
+        super().__init__(why)
+        self.jobs = jobs
 
 
 @dataclass
@@ -54,6 +60,17 @@ class Sacctmgr:
         values = [(key, value) for key, value in words if key not in PLACES]
         getattr(self, f"_{verb}_{what}")(place, values)
 
+    def hands(self, cluster: str = "c") -> Hands:
+        """As what plans are made with."""
+        return Hands(cluster, self.book, self._write)
+
+    def _write(self, change: Change) -> Outcome:
+        try:
+            self.call(argv(change, "c"))
+        except Refused as exc:
+            return Outcome(tuple(str(job) for job in exc.jobs), str(exc))
+        return Outcome()
+
     # --- accounts ---------------------------------------------------------------------------------
 
     def _add_account(self, place, values):
@@ -80,8 +97,8 @@ class Sacctmgr:
         below = {other for other in self.accounts if name in self._path(other)}
         assert below == {name}, f"{below} would silently go along"
         mine = [key for key in self.users if key[0] == name]
-        assert not [key for key in mine if not self._is_blocked(key)], "users would silently go"
-        need(not mine, "Error with request: Job(s) active, cancel job(s) before remove")
+        assert not [key for key in mine if not self.running.get(key[:2])], "users would go along"
+        need(not mine, *active(job for key in mine for job in self.running[key[:2]]))
         del self.accounts[name]
 
     def _changed(self, row, values):
@@ -135,7 +152,7 @@ class Sacctmgr:
         key = (place["account"], place["name"])
         mine = [row for row in self.users if row[:2] == key]
         need(mine, "Nothing deleted")
-        need(not self.running.get(key), "Error with request: Job(s) active, cancel job(s) before")
+        need(not self.running.get(key), *active(self.running.get(key, ())))
         others = [row for row in self.users if row[1] == key[1] and row[0] != key[0]]
         is_default = self.defaults.get(key[1]) == key[0]
         need(not (is_default and others and self.keeps_defaults), "can not remove the default")
@@ -143,9 +160,6 @@ class Sacctmgr:
             del self.users[row]
         if is_default:
             self.defaults.pop(key[1])
-
-    def _is_blocked(self, key):
-        return bool(self.running.get(key[:2]))
 
     # --- QOS --------------------------------------------------------------------------------------
 
@@ -172,6 +186,10 @@ PLACES = frozenset({"name", "cluster", "account", "partition", "Parent"})
 KEPT_OPTIONS = frozenset({"Description", "Organization"})
 
 
-def need(fact, otherwise: str) -> None:
+def need(fact, otherwise: str, jobs: tuple[int, ...] = ()) -> None:
     if not fact:
-        raise Refused(otherwise)
+        raise Refused(otherwise, jobs)
+
+
+def active(jobs):
+    return "Error with request: Job(s) active, cancel job(s) before remove", tuple(jobs)

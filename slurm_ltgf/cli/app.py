@@ -115,8 +115,7 @@ class App:
         from slurm_ltgf.service.quota import QuotaEdges
         from slurm_ltgf.slurm import budgets, queue
 
-        cluster = self.cluster()
-        return QuotaEdges(cluster, self.site, lambda: budgets.counted(cluster), queue.snapshot)
+        return QuotaEdges(self.cluster(), self.site, budgets.counted, queue.snapshot)
 
     def reader(self, cluster: str, name: str | None = None) -> Reader:
         """What reads slurmdbd: sacct, or PySlurm where the settings say so."""

@@ -26,6 +26,7 @@ COMMANDS = {
     "tick": ("tick", "One pass: sync, order, write SiteFactors."),
     "daemon": ("daemon", "A pass every few seconds, for ever."),
     "lease": ("lease", "Running leases: who would yield to whom, and why."),
+    "quota": ("quota", "Who may use how many GPUs and GPU-hours: a file, against what Slurm has."),
     "frag": ("frag", "How fragmented the free GPUs are, and which moves would help."),
     "checkpoint": ("checkpoint", "Have a running job save its work, and go on."),
     "requeue": ("requeue", "Have a running job save its work, then requeue it."),

@@ -23,6 +23,7 @@ Kind = Literal[
     "set account",
     "add user",
     "add coordinator",
+    "remove coordinator",
     "set default",
     "remove user",
     "remove account",
@@ -70,8 +71,8 @@ class QosRow:
 class Book:
     """What sacctmgr has of one cluster.
 
-    defaults: user -> default account. coordinators: (account, user). tres: names of TRES that
-    slurmdbd knows: others cannot be limited.
+    users: in the order listed. defaults: user -> default account. coordinators: (account, user).
+    tres: names of TRES that slurmdbd knows: others cannot be limited.
     """
 
     accounts: Mapping[str, AccountRow] = field(default_factory=dict)
@@ -134,6 +135,20 @@ class Change:
             where = f" in partition {self.partition}" if self.partition else ""
             return f"user {self.user} of {self.account}{where}"
         return f"QOS {self.qos}" if self.qos else f"account {self.account}"
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What a plan touches, as it was: the way back. made: accounts that were not there.
+
+    members: accounts whose users the plan changes. defaults: of users whom it concerns, as they
+    were ("": none). before: the rows of accounts, users and QOS.
+    """
+
+    before: Book
+    made: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_ours(tres: str) -> bool:

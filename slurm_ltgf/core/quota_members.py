@@ -31,13 +31,16 @@ def memberships(accounts: list[WantedAccount], wanted: Wanted, book: Book) -> li
             joining += _rows(account.name, user, wanted.restore)
         leaving |= {(account.name, user) for user in have - known}
     joined = {(row.account, row.user) for row in joining}
+    gone = {account.name for account in accounts if account.absent}
     lost = wanted.restore.coordinators - book.coordinators
+    idle = {pair for pair in book.coordinators if pair[0] in gone}
     defaults = list(_defaults(joined, leaving, wanted, book))
     last = {**book.defaults, **{change.user: change.account for change in defaults}}
     leaves = sorted(leaving, key=lambda pair: (last.get(pair[1]) == pair[0], pair))
     return [
-        *(_joined(row) for row in sorted(joining)),
+        *(_joined(row) for row in sorted(joining, key=lambda row: (row.account, row.user))),
         *(Change("add coordinator", account, user) for account, user in sorted(lost & joined)),
+        *(Change("remove coordinator", account, user) for account, user in sorted(idle)),
         *defaults,
         *(Change("remove user", account, user) for account, user in leaves),
     ]
@@ -50,8 +53,11 @@ def _as_known(user: str, book: Book) -> str:
 
 
 def _rows(account: str, user: str, restore: Book) -> list[UserRow]:
-    """What a user who joins gets: what is to be restored, or a plain association."""
-    rows = [row for row in restore.users if (row.account, row.user) == (account, user)]
+    """What a user who joins gets: what is to be restored, or a plain association.
+
+    sacctmgr lists the one that was added last first, so the last is added first.
+    """
+    rows = [row for row in reversed(restore.users) if (row.account, row.user) == (account, user)]
     return rows or [UserRow(account, user)]
 
 

@@ -7,24 +7,9 @@ first plan came, and a second time there is nothing left to do.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from slurm_ltgf.core.accounts import Book
+from slurm_ltgf.core.accounts import Book, Undo
 from slurm_ltgf.core.quota_wanted import KEEP, Plan, Wanted, WantedAccount
-
-
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """What a plan touches, as it was. made: accounts that were not there.
-
-    members: accounts whose users the plan changes. defaults: of users whom it concerns, as they
-    were ("": none). before: the rows of accounts, users and QOS.
-    """
-
-    before: Book
-    made: frozenset[str] = frozenset()
-    members: frozenset[str] = frozenset()
-    defaults: dict[str, str] = field(default_factory=dict)
 
 
 def of_plan(plan: Plan, book: Book) -> Undo:

@@ -166,6 +166,14 @@ def _is_shown(state: QuotaState, tres: str) -> bool:
 
 def _notes(site: Site, rules: Rules, past: Past) -> tuple[str, ...]:
     """What a reader must know."""
+    notes = period_notes(site, rules)
+    if not len(past.runs):
+        notes += ("the ledger has no runs: use is not known; `ltgf sync` reads them",)
+    return notes
+
+
+def period_notes(site: Site, rules: Rules) -> tuple[str, ...]:
+    """How Slurm counts against budgets, where that is not what one would think."""
     notes = []
     half_life = half_life_of(site)
     if math.isfinite(half_life):
@@ -189,8 +197,6 @@ def _notes(site: Site, rules: Rules, past: Past) -> tuple[str, ...]:
         notes.append(
             "Slurm stops no job for a budget: AccountingStorageEnforce lacks 'limits' in slurm.conf"
         )
-    if not len(past.runs):
-        notes.append("the ledger has no runs: use is not known; `ltgf sync` reads them")
     return tuple(notes)
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slurm_ltgf.core.accounts import ROOT, AccountRow, Book, QosRow, UserRow, is_ours
@@ -35,21 +36,24 @@ _QOS = ("Name", "Flags", "GrpTRES", "GrpTRESMins")
 
 
 def read(cluster: str) -> Book:
-    """Ask slurmdbd for everything of one cluster: three calls.
+    """Ask slurmdbd for everything of one cluster: three calls, at once, for each mostly waits.
 
     Raises:
         SlurmUnavailable: slurmdbd is away. SlurmRefused: no rights, or no such cluster.
         InputError: sacctmgr printed what cannot be read.
     """
-    book = parse_dump(_dump(cluster))
-    qos = parse_qos(run([*_reading("qos"), f"format={','.join(_QOS)}"], timeout_s=READ_S))
-    tres = run([*_reading("tres"), "format=Type,Name"], timeout_s=READ_S)
-    names = frozenset(line.rstrip("|").replace("|", "/") for line in tres.split("\n") if line)
-    return Book(book.accounts, book.users, book.defaults, book.coordinators, qos, names)
+    with ThreadPoolExecutor() as pool:
+        qos = pool.submit(_show, "qos", _QOS)
+        tres = pool.submit(_show, "tres", ("Type", "Name"))
+        book = parse_dump(_dump(cluster))
+        lines = filter(None, tres.result().split("\n"))
+        names = frozenset(line.rstrip("|").replace("|", "/") for line in lines)
+        return replace(book, qos=parse_qos(qos.result()), tres=names)
 
 
-def _reading(what: str) -> list[str]:
-    return ["sacctmgr", "-n", "-P", "-r", "show", what]
+def _show(what: str, columns: Sequence[str]) -> str:
+    argv = ["sacctmgr", "-n", "-P", "-r", "show", what, f"format={','.join(columns)}"]
+    return run(argv, timeout_s=READ_S)
 
 
 def _dump(cluster: str) -> str:
@@ -91,7 +95,7 @@ def parse_dump(text: str) -> Book:
             raise InputError(f"sacctmgr dump, line {number}: {exc}") from exc
     return Book(
         found.accounts,
-        tuple(sorted(found.users)),
+        tuple(found.users),
         found.defaults,
         frozenset(found.coordinators),
     )

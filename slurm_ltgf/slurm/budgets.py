@@ -30,14 +30,13 @@ class Counted:
     running: Mapping[str, int] = field(default_factory=dict)
 
 
-def counted(cluster: str) -> dict[str, Counted]:
-    """Ask slurmctld what it counts: account -> its counters.
+def counted() -> dict[str, Counted]:
+    """Ask slurmctld what it counts: account -> its counters. With -M sshare would ask slurmdbd too.
 
     Raises:
         SlurmUnavailable, SlurmRefused: sshare failed. InputError: it cannot be read.
     """
-    argv = ["sshare", "-n", "-P", "-M", cluster, "-o", ",".join(FIELDS)]
-    return parse(run(argv))
+    return parse(run(["sshare", "-n", "-P", "-o", ",".join(FIELDS)]))
 
 
 def parse(text: str) -> dict[str, Counted]:
@@ -52,8 +51,6 @@ def parse(text: str) -> dict[str, Counted]:
     path: list[str] = []
     for line in filter(None, text.split("\n")):
         cells = line.split("|")
-        if len(cells) == 1 and line.startswith("CLUSTER:"):
-            continue
         if len(cells) != len(FIELDS):
             raise InputError(f"sshare: expected {len(FIELDS)} columns, got {line!r}")
         name, user = cells[0].lstrip(" "), cells[1]

@@ -86,6 +86,7 @@ def argv(change: Change, cluster: str) -> list[str]:
         "set account": ["modify", "account", "where", name, where, "set", *words],
         "add user": ["add", "user", user, where, account, *partition, *words],
         "add coordinator": ["add", "coordinator", account, f"names={change.user}"],
+        "remove coordinator": ["delete", "coordinator", account, f"names={change.user}"],
         "set default": ["modify", "user", "where", user, where, "set", *words],
         "remove user": ["delete", "user", "where", user, where, account],
         "remove account": ["delete", "account", "where", name, where],

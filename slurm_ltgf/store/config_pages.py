@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from slurm_ltgf.store.settings import SECTIONS, settings_of
+from slurm_ltgf.store.quota_settings import QUOTA_SECTIONS
+from slurm_ltgf.store.settings import SECTIONS, Setting, settings_of
 
 
 def as_toml() -> str:
@@ -44,6 +45,36 @@ def as_markdown() -> str:
             for row in settings_of(section, struct).values()
         ]
     return "\n".join(parts) + "\n"
+
+
+def quota_as_markdown() -> str:
+    """The reference page of quota.toml; this is docs/reference/quota-toml.md."""
+    parts = [
+        "# quota.toml",
+        "",
+        "For administrators: every key of the file that `ltgf quota` reads (`site.quota_file`, by",
+        "default /etc/ltgf/quota.toml). How to use it is in",
+        "[set-quotas-by-file.md](../how-to/set-quotas-by-file.md). Unknown names and values out of",
+        "range are refused with one line that names file and key.",
+        "",
+        "Of an account that is named, every limit of GPUs is in the file: what it leaves out is",
+        "taken from `[defaults]`, and else is no limit. A weight, a parent and users that are left",
+        "out stay as they are. `[defaults]` is also for accounts that have users and that the file",
+        "does not name: each gets what it has none of (Fairshare 1, no limit of GPUs), once.",
+        "Limits of CPUs, memory and jobs are never touched.",
+    ]
+    for section, struct in QUOTA_SECTIONS.items():
+        parts += ["", f"## [{section}]", "", f"{struct.__doc__}", ""]
+        parts += ["| key | unit | left out | meaning |", "|---|---|---|---|"]
+        parts += [
+            f"| `{row.key}` | {row.unit} | {_left_out(row)} | {row.meaning} |"
+            for row in settings_of(section, struct).values()
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def _left_out(row: Setting) -> str:
+    return "-" if row.default == "None" else f"`{row.default}`"
 
 
 if __name__ == "__main__":

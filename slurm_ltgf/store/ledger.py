@@ -17,11 +17,12 @@ from pathlib import Path
 from slurm_ltgf.errors import LedgerError
 from slurm_ltgf.store.files import give_to_owner_of_directory
 from slurm_ltgf.store.ledger_counts import Used
+from slurm_ltgf.store.ledger_credits import Credit
 from slurm_ltgf.store.ledger_history import History, Holdings, OpenRuns, StoreCounts
 from slurm_ltgf.store.ledger_records import AuditEntry, Step
 from slurm_ltgf.store.ledger_schema import APPLICATION_ID, MIGRATIONS, VERSION, Row
 
-__all__ = ["AuditEntry", "Holdings", "Ledger", "OpenRuns", "Step", "StoreCounts", "Used"]
+__all__ = ["AuditEntry", "Credit", "Holdings", "Ledger", "OpenRuns", "Step", "StoreCounts", "Used"]
 
 #: How long a writer waits for another one.
 WAIT_S = 60

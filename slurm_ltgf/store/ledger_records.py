@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_ltgf.core.model import Account, Skipped, Window
-from slurm_ltgf.store.ledger_counts import Counts
+from slurm_ltgf.store.ledger_credits import Credits
 
 #: Skipped rows kept with line and reason, a source; the total is exact.
 SKIPPED_NAMED = 1000
@@ -36,7 +36,7 @@ class AuditEntry:
     reason: str
 
 
-class Records(Counts):
+class Records(Credits):
     """The small tables of a ledger. Each writing method is one transaction."""
 
     def synced_until(self, cluster: str) -> int | None:

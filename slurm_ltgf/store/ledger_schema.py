@@ -15,7 +15,7 @@ from slurm_ltgf.core.model import RUN_FIELDS
 
 #: "ltgf" in the file's header: PRAGMA application_id.
 APPLICATION_ID = 0x6C746766
-VERSION = 3
+VERSION = 4
 
 TABLES = (
     "CREATE TABLE words (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
@@ -74,8 +74,13 @@ COUNTS = (
     "CREATE TABLE counted (event TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID",
 )
 
+#: Since version 4: GPU-minutes given to accounts beyond their budgets, or taken from them.
+CREDITS = """CREATE TABLE credits (
+    id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, time INTEGER NOT NULL, account TEXT NOT NULL,
+    minutes INTEGER NOT NULL, actor TEXT NOT NULL, reason TEXT NOT NULL)"""
+
 #: version -> the statements that lead from it to the next. A new VERSION adds its entry here.
-MIGRATIONS: Mapping[int, Sequence[str]] = {0: TABLES, 1: (KEPT,), 2: COUNTS}
+MIGRATIONS: Mapping[int, Sequence[str]] = {0: TABLES, 1: (KEPT,), 2: COUNTS, 3: (CREDITS,)}
 
 Row = tuple[Any, ...]
 

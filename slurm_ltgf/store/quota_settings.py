@@ -14,11 +14,13 @@ from slurm_ltgf.store import setting_kinds as kinds
 
 #: GPU-hours: a number, or hours and minutes as text, or none.
 Hours = float | str
-Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 #: Fairshare 2147483647 is Slurm's number for the word "parent".
 Weight = Annotated[int, Meta(ge=0, le=2_147_483_646)]
 
 HOURS = "a number of GPU-hours >= 0 that is whole minutes, or like '1666:40' (hours:minutes)"
+COUNT = "a whole number from 0 to 1000000000, or 'none'"
+COUNTS = "a table of whole numbers from 0 to 1000000000"
 WEIGHT = "a whole number from 0 to 2147483646, or 'parent'"
 
 
@@ -77,7 +79,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
         kinds.meta(
             "GPUs at once, of any type (GrpTRES=gres/gpu).",
             "GPUs",
-            "a whole number from 0 to 1000000, or 'none'",
+            COUNT,
         ),
     ] = None
     gpu_types: Annotated[
@@ -85,7 +87,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
         kinds.meta(
             "GPUs of a type at once, like { h100 = 4 } (GrpTRES=gres/gpu:h100).",
             "type = GPUs",
-            "a table of whole numbers from 0 to 1000000",
+            COUNTS,
         ),
     ] = None
     gpu_hours: Annotated[
@@ -139,13 +141,15 @@ class QosTable(Struct, frozen=True, forbid_unknown_fields=True):
         kinds.meta(
             "GPUs at once (GrpTRES=gres/gpu).",
             "GPUs",
-            "a whole number from 0 to 1000000, or 'none'",
+            COUNT,
         ),
     ] = None
     gpu_types: Annotated[
         dict[str, Count] | None,
         kinds.meta(
-            "GPUs of a type at once.", "type = GPUs", "a table of whole numbers from 0 to 1000000"
+            "GPUs of a type at once.",
+            "type = GPUs",
+            COUNTS,
         ),
     ] = None
     gpu_hours: Annotated[

@@ -15,6 +15,7 @@ import pytest
 from slurm_ltgf import errors
 from slurm_ltgf.checkpoint import board, keys
 from slurm_ltgf.cli.main import cli, run
+from slurm_ltgf.cli.quota_text import SIGNS
 from slurm_ltgf.core.duration import shown
 from slurm_ltgf.errors import LtgfError
 from slurm_ltgf.metrics import server
@@ -193,6 +194,10 @@ def json_keys(module):
     return {*keys, *assigned}
 
 
+#: Modules that are named otherwise than the command whose JSON they make.
+OTHER_COMMAND = {"moves": "requeue", "quota_text": "quota plan", "quota_credit": "quota log"}
+
+
 @pytest.mark.parametrize(
     ("module", "other"),
     [
@@ -205,11 +210,16 @@ def json_keys(module):
         ("init", set()),
         ("moves", set()),
         ("lease", set()),
+        ("quota_show", set()),
+        ("quota_plan", set()),
+        ("quota_text", set(SIGNS)),
+        ("quota_credit", set()),
     ],
 )
 def test_every_key_of_a_commands_json_is_in_its_reference(module, other):
     page = (REFERENCE / "json.md").read_text()
-    command = {"moves": "requeue"}.get(module, module)
+    command = OTHER_COMMAND.get(module, module)
+    command = command.replace("_", " ")
     shown = page.split(f"## ltgf {command} ")[1].split("\n## ")[0]
     meta = page.split("## meta")[1].split("\n## ")[0]
     keys = json_keys(module) - other - {"meta"}

@@ -707,11 +707,11 @@ def test_a_ledger_of_version_2_counts_what_comes_from_then_on(path: Path) -> Non
     with Ledger(path) as old:
         store(old, run(1), run(2, state="RUNNING", end=UNKNOWN, elapsed_s=50), listing="c1")
     with sqlite3.connect(path) as db:
-        for table in ("used", "counters", "counted"):
+        for table in ("used", "counters", "counted", "credits"):
             db.execute(f"DROP TABLE {table}")
         db.execute("PRAGMA user_version = 2")
     db.close()
-    with pytest.raises(LedgerError, match="version 2, not 3"):
+    with pytest.raises(LedgerError, match="version 2, not 4"):
         Ledger(path, readonly=True)
     with Ledger(path) as ledger:
         assert ledger.used("c1") == []
