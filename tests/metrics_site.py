@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +16,16 @@ from slurm_ltgf.core.move import Goal, Move, State
 from slurm_ltgf.core.tally import of_move
 from slurm_ltgf.metrics.exporter import Exporter
 from slurm_ltgf.metrics.site import families
+from slurm_ltgf.service.last_look import Budget, LastLook, Pool, remember_look
 from slurm_ltgf.service.last_pass import LastPass, remember_pass
 from slurm_ltgf.service.readings import Readings, readings
 from slurm_ltgf.store.config import Config
 from slurm_ltgf.store.ledger import Ledger
+
+ROOT = Path(__file__).parents[1]
+_PATHS = f"{os.environ['PATH']}:{ROOT / '.venv' / 'prometheus' / 'usr' / 'bin'}"
+#: Prometheus' own programs; None: not here (scripts/test fetches them).
+PROMTOOL, PROMETHEUS = (shutil.which(name, path=_PATHS) for name in ("promtool", "prometheus"))
 
 NOW = 1_800_000_000
 CLUSTER = "c1"
@@ -77,6 +86,14 @@ class MetricsSite:
     def scrape(self) -> Samples:
         """Every sample of a fresh page, as Prometheus' own parser for Python reads it."""
         return samples(self.exporter().page().text())
+
+
+def has_no_objection(text: bytes) -> None:
+    """What `promtool check metrics` says of a page, where there is one: nothing."""
+    if PROMTOOL is not None:
+        words = [PROMTOOL, "check", "metrics"]
+        done = subprocess.run(words, input=text, capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def samples(text: bytes) -> Samples:
@@ -151,4 +168,13 @@ def full_site(path: Path, *, now: int) -> MetricsSite:
             ledger.count(CLUSTER, one.ask, of_move(one), time=now - 45)
         leases = {"running": 1, "renew": 1, "yield": 0, "keep": 0}
         remember_pass(ledger, CLUSTER, LastPass(now - 5, 0.25, True, 4, 2, leases, moves=0))
+        pools = (
+            Pool("main", "a100", 0.0, 0.25, 4, {}, 4, 4, 0),
+            Pool("main", "h200", 0.5, 0.75, 4, {"CPUs": 1}, 2, 4, 1),
+        )
+        budgets = (
+            Budget("astro", "", 100_000, 25_000.0, 7200.0, now + 86400),
+            Budget("bio", "h200", 50_000, 2400.0, None, None),
+        )
+        remember_look(ledger, CLUSTER, LastLook(now - 5, pools, budgets))
     return site

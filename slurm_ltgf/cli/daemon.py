@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.daemon_facts import Facts
 from slurm_ltgf.cli.tick import line
 from slurm_ltgf.errors import LtgfError, SlurmUnavailable
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from slurm_ltgf.service.leases import LeaseView
     from slurm_ltgf.service.moves import Moves
     from slurm_ltgf.service.present import View
-    from slurm_ltgf.service.tick import Pass
     from slurm_ltgf.store.ledger import Ledger
 
 log = logging.getLogger("ltgf")
@@ -233,6 +233,7 @@ class _Site:
         self.cluster: str | None = None
         self.leases = Leases(app, self._ledger)
         self._claims = Claims(app, self._ledger)
+        self._facts = Facts(app, self._ledger)
 
     def one_pass(self) -> str:
         """Do a pass; the log line."""
@@ -252,7 +253,8 @@ class _Site:
         self._tell_database(done.synced.degraded)
         self._claims.take_in()
         self.leases.look(done.view)
-        self._remember(done, time.monotonic() - began)
+        took_s = time.monotonic() - began
+        self._facts.leave(done, took_s, self.leases.judged, self.leases.moves_under_way)
         self._prune()
         if self._left is not None:
             self._left -= 1
@@ -268,22 +270,6 @@ class _Site:
             else:
                 log.warning("slurmdbd answers again")
         self._degraded = bool(reason)
-
-    def _remember(self, done: Pass, took_s: float) -> None:
-        """For metrics, which ask Slurm nothing."""
-        from slurm_ltgf.service.last_pass import LastPass, lease_kinds, remember_pass
-
-        judged = self.leases.judged
-        last = LastPass(
-            time=done.view.now,
-            took_s=took_s,
-            has_database=not done.synced.degraded,
-            waiting=len(done.view.plan.turns),
-            writes=len(done.result.written),
-            leases=None if judged is None else lease_kinds(judged),
-            moves=self.leases.moves_under_way,
-        )
-        remember_pass(self._ledger, self._app.cluster(), last)
 
     def _prune(self) -> None:
         """Once a day: drop what is too old of the audit log."""

@@ -208,7 +208,12 @@ def as_json(page: Page) -> dict[str, Any]:
     return {
         "meta": {"version": __version__, "generated": now()},
         "metrics": [
-            {"name": sample.name, "type": made.type, "labels": sample.labels, "value": sample.value}
+            {
+                "name": sample.name,
+                "type": made.type,
+                "labels": sample.labels,
+                "value": render.finite(sample.value),
+            }
             for made in page.collect()
             for sample in made.samples
         ],

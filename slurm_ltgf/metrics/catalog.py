@@ -1,39 +1,11 @@
-"""Every metric there is: name, type, labels and meaning, here and only here."""
+"""Every metric of a site: name, type, labels and meaning, here and only here (nodes: beside)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-Kind = Literal["gauge", "counter", "histogram", "summary"]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric. name: as Prometheus shows it (a counter with _total). meaning: with the unit."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Metrics that belong together. when: what must be so for them to be there."""
-
-    title: str
-    when: str
-    metrics: tuple[Metric, ...]
-
-
-def _gauges(labels: tuple[str, ...], **meanings: str) -> tuple[Metric, ...]:
-    return tuple(Metric(name, "gauge", labels, text) for name, text in meanings.items())
-
-
-def _counters(labels: tuple[str, ...], **meanings: str) -> tuple[Metric, ...]:
-    return tuple(Metric(name, "counter", labels, text) for name, text in meanings.items())
-
+from slurm_ltgf.metrics.catalog_node import NODE
+from slurm_ltgf.metrics.kinds import Group, Metric, counters, gauges
 
 _SITE = ("cluster",)
 _TENANT = ("cluster", "tenant")
@@ -44,7 +16,7 @@ HEALTH = Group(
     "always",
     (
         Metric("ltgf_build_info", "gauge", ("version",), "1; the version of ltgf is in its label."),
-        *_gauges(
+        *gauges(
             (),
             ltgf_up="1 if the last refresh read everything it was to read, else 0.",
             ltgf_last_refresh_timestamp_seconds=(
@@ -58,7 +30,7 @@ STATE = Group(
     "The site's state",
     "the ledger can be read",
     (
-        *_gauges(
+        *gauges(
             _SITE,
             ltgf_ledger_synced_timestamp_seconds=(
                 "Until when the ledger knows Slurm's history, seconds since 1970."
@@ -69,12 +41,12 @@ STATE = Group(
             ltgf_tenants="Tenants there are.",
             ltgf_tenants_left_out="Tenants without series of their own (metrics.max_tenants).",
         ),
-        *_gauges(
+        *gauges(
             ("cluster", "gpu_type"),
             ltgf_capacity_gpus="GPUs in service, by type.",
             ltgf_held_gpus="Physical GPUs that running jobs hold, by type.",
         ),
-        *_counters(
+        *counters(
             ("cluster", "gpu_type"),
             ltgf_gpu_seconds_total=(
                 "GPU-seconds that jobs held physical GPUs, all tenants, those that are gone too."
@@ -86,7 +58,7 @@ FAIRNESS = Group(
     "Fairness over the window",
     "the ledger can be read; all but attained need to know the GPUs in service",
     (
-        *_gauges(
+        *gauges(
             _SITE,
             ltgf_jain_index="Jain's index of the tenants' shares; 1: all alike.",
             ltgf_lowest_rho="The worst tenant's rho.",
@@ -96,7 +68,7 @@ FAIRNESS = Group(
             ltgf_capacity_gpu_seconds="Weighted GPU-seconds in service.",
             ltgf_kept_gpu_seconds="Attained, less what requeues without a checkpoint lost.",
         ),
-        *_gauges(
+        *gauges(
             _TENANT,
             ltgf_tenant_weight="The tenant's weight, in shares.",
             ltgf_tenant_quota_gpus="Its quota at the window's end, in weighted GPUs.",
@@ -119,11 +91,11 @@ PRESENT = Group(
     "What is held and waited for",
     "the ledger can be read",
     (
-        *_gauges(
+        *gauges(
             _BY_TYPE,
             ltgf_tenant_held_gpus="Physical GPUs that the tenant's running jobs hold.",
         ),
-        *_gauges(
+        *gauges(
             _TENANT,
             ltgf_tenant_running_jobs="Jobs of the tenant that run.",
             ltgf_tenant_suspended_jobs="Jobs of the tenant that are suspended.",
@@ -133,11 +105,11 @@ PRESENT = Group(
             ),
             ltgf_tenant_pending_gpus="Physical GPUs that those ask for.",
         ),
-        *_counters(
+        *counters(
             _BY_TYPE,
             ltgf_tenant_gpu_seconds_total="GPU-seconds that the tenant's jobs held physical GPUs.",
         ),
-        *_gauges(
+        *gauges(
             _TENANT,
             ltgf_tenant_gpu_seconds_correction=(
                 "GPU-seconds of the counter that Slurm's records took back later: the counter less "
@@ -156,14 +128,14 @@ MOVES = Group(
             _SITE,
             "Seconds from asking a job to save until it had.",
         ),
-        *_counters(
+        *counters(
             (*_SITE, "result"),
             ltgf_checkpoints_total="Jobs asked to save: saved, failed, or overtaken by an end.",
             ltgf_requeues_total=(
                 "Requeues by ltgf: saved, unsaved (its work is lost), failed, overtaken by an end."
             ),
         ),
-        *_counters(
+        *counters(
             _SITE,
             ltgf_gpu_seconds_saved_total=(
                 "Weighted GPU-seconds of work that checkpoints kept for requeued jobs."
@@ -178,7 +150,7 @@ DAEMON = Group(
     "The daemon",
     "`ltgf daemon` made a pass; leases: lease.mode is not off",
     (
-        *_gauges(
+        *gauges(
             _SITE,
             ltgf_pass_timestamp_seconds="When the daemon's last pass began, seconds since 1970.",
             ltgf_pass_duration_seconds="How long it took, in seconds.",
@@ -186,16 +158,56 @@ DAEMON = Group(
             ltgf_ordered_jobs="Pending records that it put in order.",
             ltgf_moves_under_way="Checkpoints and requeues that were under way.",
         ),
-        *_gauges(
+        *gauges(
             (*_SITE, "state"),
             ltgf_leases=("Leases: running; over and renew, keep (may not be moved) or yield."),
+        ),
+    ),
+)
+POOLS = Group(
+    "Fragmentation",
+    "`ltgf daemon` runs, and looked around in the last minutes (once a minute at most)",
+    (
+        *gauges(
+            ("cluster", "partition", "gpu_type"),
+            ltgf_fragmentation_score=(
+                "Part of the pool's free GPUs that a job of what is asked for, taken at random, "
+                "could not be given; 0 is best. Absent when nothing is free, or nothing asked for."
+            ),
+            ltgf_pool_free_gpus="GPUs that no job holds, stranded ones too.",
+            ltgf_pool_largest_job_gpus="GPUs of the largest job that could start now.",
+            ltgf_pool_largest_possible_job_gpus="The same if the free GPUs lay together.",
+            ltgf_pool_blocked_jobs=(
+                "Jobs that wait though enough GPUs are free: not where they fit."
+            ),
+        ),
+        *gauges(
+            ("cluster", "partition", "gpu_type", "reason"),
+            ltgf_pool_stranded_gpus="Free GPUs that no job can be given, and why.",
+        ),
+    ),
+)
+QUOTAS = Group(
+    "Budgets",
+    "as for fragmentation, for accounts that have a budget of GPU-time in Slurm",
+    gauges(
+        ("cluster", "account", "gpu_type"),
+        ltgf_quota_used_ratio="Part of the budget that is used, as Slurm counts; +Inf of none.",
+        ltgf_quota_budget_gpu_seconds="The budget, in GPU-seconds.",
+        ltgf_quota_used_gpu_seconds="What of it is used, as Slurm counts, in GPU-seconds.",
+        ltgf_quota_held_gpu_seconds=(
+            "What running jobs could still use of it, in GPU-seconds; absent if one has no limit."
+        ),
+        ltgf_quota_exhausted_timestamp_seconds=(
+            "When it is used up at the recent rate, seconds since 1970; absent if not in this "
+            "period."
         ),
     ),
 )
 JOBS = Group(
     "Jobs, one by one",
     "metrics.jobs is above 0: so many of the largest running jobs",
-    _gauges(
+    gauges(
         ("cluster", "tenant", "job_id"),
         ltgf_job_held_gpus="Physical GPUs that the job holds.",
         ltgf_job_rho="The job's rho over the window. Absent where it is due nothing.",
@@ -211,7 +223,14 @@ NAMES = Group(
             _SITE,
             "Jobs requeued with a checkpoint: how many (_count), seconds from asking on (_sum).",
         ),
-        *_gauges(
+        *gauges(
+            ("cluster", "partition", "gpu_type"),
+            gpu_task_fragmentation_score=(
+                "How unevenly nodes are filled: 4 times the variance of their free parts, 0 to 1. "
+                "It calls a cluster of half-full nodes perfect: see ltgf_fragmentation_score."
+            ),
+        ),
+        *gauges(
             _SITE,
             gpu_effective_utilization=(
                 "Part of the window's GPU-seconds in service that went into work that was kept."
@@ -220,41 +239,7 @@ NAMES = Group(
     ),
 )
 
-NODE_GPUS = Group(
-    "GPUs of a node",
-    "`ltgf exporter --node`, and the driver tells",
-    (
-        Metric("ltgf_node_gpu_info", "gauge", ("gpu", "uuid", "model"), "1; which GPU it is."),
-        *_gauges(
-            ("gpu",),
-            ltgf_node_gpu_utilization_ratio=(
-                "Part of the last moments in which a kernel ran on it, 0 to 1; none under MIG."
-            ),
-            ltgf_node_gpu_memory_used_bytes="Device memory in use, in bytes.",
-            ltgf_node_gpu_memory_bytes="Device memory it has, in bytes.",
-            ltgf_node_gpu_processes="Processes with a compute context on it.",
-            ltgf_node_gpu_mps_clients="Those of them that come through MPS.",
-            ltgf_node_gpu_jobs=(
-                "Jobs that hold it. Without GPU-to-job files only known where one works on it."
-            ),
-        ),
-    ),
-)
-NODE_JOBS = Group(
-    "Jobs of a node",
-    "`ltgf exporter --node --jobs N`, for N jobs at most",
-    _gauges(
-        ("job_id",),
-        ltgf_node_job_gpus="GPUs of the node that the job holds, whole or shared.",
-        ltgf_node_job_used_gpus=(
-            "GPUs' worth of utilisation that is the job's; absent where a GPU is shared and the "
-            "driver does not tell whose it is."
-        ),
-    ),
-)
-
-SITE = (HEALTH, STATE, FAIRNESS, PRESENT, MOVES, DAEMON, JOBS, NAMES)
-NODE = (NODE_GPUS, NODE_JOBS)
+SITE = (HEALTH, STATE, FAIRNESS, PRESENT, POOLS, QUOTAS, MOVES, DAEMON, JOBS, NAMES)
 
 
 def metric(name: str) -> Metric:

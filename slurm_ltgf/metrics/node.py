@@ -8,7 +8,7 @@ from typing import Any
 
 from slurm_ltgf.metrics.gpu_jobs import Holders, holders
 from slurm_ltgf.metrics.nvml import Gpu, Nvml
-from slurm_ltgf.metrics.site import filled, label
+from slurm_ltgf.metrics.samples import filled, label
 
 
 def families(nvml: Nvml, folder: Path | None, *, most_jobs: int) -> Iterator[Any]:

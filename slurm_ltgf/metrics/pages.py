@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_ltgf.metrics.catalog import NODE, SITE, Metric
+from slurm_ltgf.metrics.catalog import SITE
+from slurm_ltgf.metrics.catalog_node import NODE
+from slurm_ltgf.metrics.kinds import Metric
 
 HEAD = """# Metrics
 
@@ -27,7 +29,10 @@ LABELS = {
     "cluster": "Slurm's ClusterName",
     "tenant": "the account that is a party to fairness (`fairness.tenant_level`); control "
     "characters and backslashes are escaped, more than 128 characters cut and marked by a digest",
-    "gpu_type": "as Slurm names it; `untyped` where AllocTRES names none",
+    "account": "an account with a budget; those below it are in its numbers",
+    "partition": "a partition; a node of two is in both",
+    "gpu_type": "as Slurm names it; `untyped` where it names none; of a budget of all types `all`",
+    "reason": "`CPUs`, `memory`, `reservation`, the node's state, … as `ltgf frag` says it",
     "result": "`saved`, `unsaved`, `failed`, or `overtaken`: the job ended or somebody was first",
     "state": "`running`, `renew`, `keep`, `yield`",
     "job_id": "as squeue shows it; of a node the raw id",

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
 from slurm_ltgf.core import tally
 from slurm_ltgf.metrics.catalog import family
+from slurm_ltgf.metrics.look import look_families
+from slurm_ltgf.metrics.samples import Labels, filled, label, of_type
 from slurm_ltgf.service.readings import Readings, TenantReading
-
-LONGEST_LABEL = 128
-UNTYPED = "untyped"
-
-Labels = tuple[str, ...]
-
-
-def label(text: str) -> str:
-    r"""Foreign text as a label: control characters and half characters as escapes, not too long.
-
-    Different texts stay different.
-
-    >>> label("lab-ä"), label("a\nb"), label("f\udcfcr"), label("a\\nb")
-    ('lab-ä', 'a\\nb', 'f\\udcfcr', 'a\\\\nb')
-    """
-    clean = "".join(c if c.isprintable() and c != "\\" else _escaped(c) for c in text)
-    if len(clean) <= LONGEST_LABEL:
-        return clean
-    digest = hashlib.sha256(clean.encode()).hexdigest()[:12]
-    return f"{clean[: LONGEST_LABEL - 13]}~{digest}"
-
-
-def _escaped(character: str) -> str:
-    return repr(character)[1:-1]
 
 
 def families(seen: Readings) -> Iterator[Any]:
@@ -42,20 +18,11 @@ def families(seen: Readings) -> Iterator[Any]:
     yield from _state(seen)
     yield from _fairness(seen)
     yield from _tenants(seen)
+    yield from look_families(label(seen.cluster), seen.look)
     yield from _moves(seen)
     yield from _daemon(seen)
     yield from _jobs(seen)
     yield from _aliases(seen)
-
-
-def filled(name: str, samples: Iterable[tuple[Labels, float | None]]) -> Iterator[Any]:
-    """A family with those samples whose value is known; none if there is none."""
-    made = family(name)
-    for labels, value in samples:
-        if value is not None and math.isfinite(value):
-            made.add_metric(labels, value)
-    if made.samples:
-        yield made
 
 
 def _state(seen: Readings) -> Iterator[Any]:
@@ -81,7 +48,7 @@ def _state(seen: Readings) -> Iterator[Any]:
 
 def _of_types(labels: Labels, values: Mapping[str, float]) -> Iterator[tuple[Labels, float]]:
     for kind, value in sorted(values.items()):
-        yield (*labels, label(kind) or UNTYPED), value
+        yield (*labels, of_type(kind)), value
 
 
 def _fairness(seen: Readings) -> Iterator[Any]:
@@ -176,8 +143,10 @@ def _daemon(seen: Readings) -> Iterator[Any]:
     if last is None:
         return
     cluster = label(seen.cluster)
+    yield from filled("ltgf_pass_timestamp_seconds", [((cluster,), last.time)])
+    if seen.is_daemon_silent:
+        return
     values = {
-        "ltgf_pass_timestamp_seconds": last.time,
         "ltgf_pass_duration_seconds": last.took_s,
         "ltgf_slurmdbd_up": float(last.has_database),
         "ltgf_ordered_jobs": last.waiting,

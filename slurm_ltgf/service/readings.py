@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from slurm_ltgf.core.gpus import Pricing, gpus
 from slurm_ltgf.core.history import OVERTIME_S, settle
 from slurm_ltgf.core.job_fairness import JobIndices
 from slurm_ltgf.core.model import UNKNOWN, Run, Window
+from slurm_ltgf.service.last_look import LastLook, last_look
 from slurm_ltgf.service.last_pass import LastPass, last_pass
 from slurm_ltgf.service.observed import capacity_steps, shards_per_gpu
 from slurm_ltgf.service.past import Answer, Question, fairness
@@ -76,7 +77,8 @@ class Readings:
     """One look. tenants: those there are now. left_out: how many more there are than are told of.
 
     counted, present: of all tenants, those left out and those that are gone too. kept_gpu_s:
-    attained in the window less what requeues lost. counters: see `core.tally`.
+    attained in the window less what requeues lost. counters: see `core.tally`. is_daemon_silent:
+    its last pass is older than `site.stale_after`. look: None: there is none, or it is as old.
     """
 
     cluster: str
@@ -91,6 +93,8 @@ class Readings:
     skipped_rows: int
     counters: Mapping[tuple[str, str], float]
     last_pass: LastPass | None
+    is_daemon_silent: bool = False
+    look: LastLook | None = None
     jobs: tuple[JobReading, ...] = ()
 
     @property
@@ -130,6 +134,8 @@ def readings(
     there = [row for row in answer.measurement.fairness.tenants if not row.deleted]
     there.sort(key=lambda row: (-(row.weight or 0), row.tenant))
     told = sorted(there[:most_tenants], key=lambda row: row.tenant)
+    last = last_pass(ledger, name)
+    oldest = now - config.site.stale_after_s
     return Readings(
         cluster=name,
         time=now,
@@ -149,7 +155,9 @@ def readings(
         kept_gpu_s=_kept_gpu_s(answer.measurement.jobs),
         skipped_rows=ledger.skipped_total(),
         counters=ledger.counters(name),
-        last_pass=last_pass(ledger, name),
+        last_pass=last,
+        is_daemon_silent=last is not None and last.time < oldest,
+        look=_look(ledger, name, since=oldest, most=most_tenants),
         jobs=_jobs(open_runs, answer, pricing, most_jobs),
     )
 
@@ -164,6 +172,14 @@ def _open_runs(ledger: Ledger, config: Config, cluster: str, *, now: int) -> lis
         if run.start != UNKNOWN and run.end < now - OVERTIME_S
     }
     return [run for run in runs.rows() if (run.job_id, run.submit, run.start) not in is_old]
+
+
+def _look(ledger: Ledger, cluster: str, *, since: int, most: int) -> LastLook | None:
+    """The daemon's last look, if it is not too old; of so many accounts at most."""
+    look = last_look(ledger, cluster)
+    if look is None or look.time < since:
+        return None
+    return look if look.budgets is None else replace(look, budgets=look.budgets[:most])
 
 
 def _by_tenant(
