@@ -68,6 +68,9 @@ NODES_SHOWN, SHOWN = 24, 20
 
 def pools(found: Sequence[PoolState]) -> None:
     """Print the pools: their numbers, what is stranded, a picture of the nodes."""
+    if not found:
+        click.echo("No node has GPUs.")
+        return
     render.table("Free GPUs by partition and type", POOLS, [pool_row(pool) for pool in found])
     rows = [row for pool in found for row in _stranded_rows(pool)]
     if rows:

@@ -11,6 +11,7 @@ from slurm_ltgf.core.fragmentation import Part, parts_of
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.core.movable import Class, Movable, Room
 from slurm_ltgf.core.move import Move, State
+from slurm_ltgf.core.pools import Shape
 from slurm_ltgf.service import places
 from slurm_ltgf.service.fragmentation import Site, default_types, reserved_nodes
 from slurm_ltgf.service.lease_rooms import promises
@@ -239,17 +240,24 @@ def waiting(
         if avoids is None:
             left_out(job)
             continue
-        per_node = max(
-            (n.gpus.get(gpu_type, 0) for n in site.capacity.nodes
-             if set(n.partitions) & set(shape.partitions)), default=0,
-        )  # fmt: skip
-        made = Waiting(
-            job.job_id, parts_of(shape, per_node), frozenset(shape.partitions),
-            shape.gpus * _wait_s(job, site.now, config), avoids,
-        )  # fmt: skip
+        made = _waiting(job, shape, gpu_type, avoids, site, config)
         found.setdefault(gpu_type, []).extend([made] * min(wanted, MOST_WAITING - count))
         count += wanted
     return found
+
+
+def _waiting(
+    job: QueueJob, shape: Shape, gpu_type: str, avoids: frozenset[str], site: Site, config: Config
+) -> Waiting:
+    there = set(shape.partitions)
+    counts = [n.gpus.get(gpu_type, 0) for n in site.capacity.nodes if there & set(n.partitions)]
+    return Waiting(
+        job.job_id,
+        parts_of(shape, max(counts, default=0)),
+        frozenset(there),
+        shape.gpus * _wait_s(job, site.now, config),
+        avoids,
+    )
 
 
 def _comes_back(job: QueueJob, now: int) -> bool:
