@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_ltgf.cli.app import App
+from slurm_ltgf.cli.move_site import _log
 from slurm_ltgf.core.move import Goal, Move, State
 from slurm_ltgf.core.tally import of_move, result_of
+from slurm_ltgf.service.move_facts import audit_entry
+from slurm_ltgf.store.ledger import Ledger
 
 REQUEUE = Move(
     7, 1000, 0, Goal.REQUEUE, "ask-1", "7", gpus=4, started=1000, began=2000, asked_at=2010,
@@ -56,3 +60,19 @@ def test_a_checkpoint_alone_is_no_requeue():
     move = replace(SAVED, goal=Goal.CHECKPOINT, state=State.SAVED)
     names = {name for name, _ in of_move(move)}
     assert names == {"checkpoints", "checkpoint_s le", "checkpoint_s"}
+
+
+def test_a_move_is_counted_once_where_its_end_is_logged(tmp_path):
+    """The log of an end is written again when its writer was killed before the move was."""
+    (tmp_path / "ltgf.toml").write_text('[site]\ncluster = "c"\n')
+    path = tmp_path / "ledger.db"
+    with Ledger(path):
+        pass
+    log = _log(App(tmp_path / "ltgf.toml", path, verbose=False))
+    asked = replace(REQUEUE, state=State.ASKED)
+    log(audit_entry(REQUEUE, asked, now=2010), asked)
+    for _ in range(2):
+        log(audit_entry(asked, SAVED, now=2020), SAVED)
+    with Ledger(path, readonly=True) as ledger:
+        assert ledger.counters("c") == dict(of_move(SAVED))
+        assert len(ledger.audit_last()) == 3
