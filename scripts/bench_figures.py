@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from bench_cluster import a_pass
 from bench_frag import figures as fragmented
+from bench_metrics import figures as scraped
 from bench_simulate import simulations
 from rich.console import Console
 from rich.table import Table
@@ -488,6 +489,11 @@ def fragmentation(sizes: Sizes, _: Path) -> list[Figure]:
     return [Figure(*row) for row in fragmented(sizes.times)]
 
 
+def metrics(sizes: Sizes, folder: Path) -> list[Figure]:
+    """What the exporter costs."""
+    return [Figure(*row) for row in scraped(sizes.runs // 10, folder)]
+
+
 FIGURES: dict[str, Callable[[Sizes, Path], list[Figure]]] = {
     "read": reading,
     "fairness": fairness,
@@ -497,6 +503,7 @@ FIGURES: dict[str, Callable[[Sizes, Path], list[Figure]]] = {
     "pass": cluster_pass,
     "simulate": simulating,
     "frag": fragmentation,
+    "metrics": metrics,
 }
 
 

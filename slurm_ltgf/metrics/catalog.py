@@ -148,7 +148,7 @@ MOVES = Group(
 )
 DAEMON = Group(
     "The daemon",
-    "`ltgf daemon` made a pass; leases: lease.mode is not off",
+    "`ltgf daemon` makes passes; of leases: they can be judged (`ltgf lease`)",
     (
         *gauges(
             _SITE,

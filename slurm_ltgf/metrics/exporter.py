@@ -21,6 +21,9 @@ from slurm_ltgf.metrics.catalog import family
 
 log = logging.getLogger("ltgf")
 
+#: Of the time, at most, goes into refreshes.
+BUSY_PART = 0.1
+
 PLAIN, OPEN_METRICS = "text/plain", "application/openmetrics-text"
 
 
@@ -137,10 +140,15 @@ class Exporter:
         every_s: float,
         alive: Callable[[str], object] = lambda problem: None,
     ) -> None:
-        """Refresh until told to stop; alive is told how it is, at least twice a minute."""
+        """Refresh until told to stop; alive is told how it is, at least twice a minute.
+
+        Refreshes take at most a part BUSY_PART of the time, however often they are wanted.
+        """
         while not stop.is_set():
+            began = time.monotonic()
             problem = self.refresh()
-            end = time.monotonic() + every_s
+            took_s = time.monotonic() - began
+            end = began + max(every_s, took_s / BUSY_PART)
             alive(problem)
             while (left := end - time.monotonic()) > 0 and not stop.wait(min(left, 30)):
                 alive(problem)

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,37 @@ def test_values_that_are_too_old_are_not_shown_even_if_nobody_refreshes():
     assert value(found, "ltgf_window_seconds") is None
     assert value(found, "ltgf_up") == 0
     assert value(found, "ltgf_last_refresh_timestamp_seconds") == NOW
+
+
+class Turning(threading.Event):
+    """A stop whose waiting turns a clock, set at a time."""
+
+    def __init__(self, ends_at: float) -> None:
+        super().__init__()
+        self.now, self.ends_at = 0.0, ends_at
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0
+        if self.now >= self.ends_at:
+            self.set()
+        return self.is_set()
+
+
+@pytest.mark.parametrize(("takes_s", "reads"), [(0.0, 10), (6.0, 5)])
+def test_refreshes_come_as_often_as_wanted_and_take_a_tenth_at_most(monkeypatch, takes_s, reads):
+    stop = Turning(300)
+    monkeypatch.setattr("slurm_ltgf.metrics.exporter.time.monotonic", lambda: stop.now)
+    told: list[float] = []
+    source = Source(1)
+
+    def read() -> list[object]:
+        stop.now += takes_s
+        return source()
+
+    Exporter(read, stale_s=600).run(stop, every_s=30, alive=lambda _: told.append(stop.now))
+    assert source.reads == reads
+    gaps = [b - a for a, b in pairwise(told)]
+    assert max(gaps) <= 30 + takes_s
 
 
 def test_any_other_error_is_a_bug_and_not_hidden():
