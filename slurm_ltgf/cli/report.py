@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,11 @@ from slurm_ltgf.cli.history_source import demo_ledger, ledger_of
 from slurm_ltgf.errors import UsageError
 
 if TYPE_CHECKING:
+    from slurm_ltgf.core.present import Present
     from slurm_ltgf.core.report import Facts
     from slurm_ltgf.core.slurm_usage import Comparison
     from slurm_ltgf.report.result_data import Only
+    from slurm_ltgf.store.ledger import Ledger
 
 DEFAULT_WINDOW = "7d"
 
@@ -91,15 +94,33 @@ def _facts(app: App, given: dict[str, Any]) -> tuple[Facts, Comparison | None]:
     if not given["demo"]:
         with ledger_of(app, given) as ledger:
             found = facts(ledger, app.config, question, now=now())
+            if not given["from_file"]:
+                found = replace(found, present=_present(app, ledger, found))
             return found, compare(ledger, found) if given["sreport"] else None
     for name, option in (("from_file", "--from-file"), ("cluster", "-M")):
         if given[name]:
             raise UsageError(f"--demo is about an invented site: it has no {option}")
     from slurm_ltgf.sim.demo import END
+    from slurm_ltgf.sim.demo_present import demo_present
     from slurm_ltgf.store.config import Config
 
     with demo_ledger(app) as ledger:
-        return facts(ledger, Config(), question, now=END), None
+        found = facts(ledger, Config(), question, now=END)
+    return replace(found, present=demo_present(found)), None
+
+
+def _present(app: App, ledger: Ledger, found: Facts) -> Present | None:
+    """The site now, as far as Slurm tells."""
+    from slurm_ltgf.cli.frag import fragmentation_edges
+    from slurm_ltgf.service.report_present import present
+
+    return present(
+        ledger,
+        app.config,
+        found,
+        pools=lambda: fragmentation_edges(app),
+        budgets=app.quota_edges,
+    )
 
 
 def _only(given: dict[str, Any]) -> Only:

@@ -19,6 +19,7 @@ from slurm_ltgf.core.job_fairness import REQUEUED, is_one_of, parts_kept
 from slurm_ltgf.core.measure import Measurement
 from slurm_ltgf.core.model import UNKNOWN, FloatArray, IntArray, Runs, Skipped, Window
 from slurm_ltgf.core.over_time import Course
+from slurm_ltgf.core.present import Present
 from slurm_ltgf.core.timeline import Clock
 
 #: A chart has about so many stretches.
@@ -92,7 +93,8 @@ class Facts:
     period of that length right before, None: there is no history of it. course: the window's
     stretches; rho: (k, n) of the tenants, each over the last look_back_s. gpus: in service at the
     end, weighted. hosts: node list -> its nodes. moves: of the audit log; writes: SiteFactors set.
-    silences: stretches of the window without any record. notes: what a reader must know.
+    silences: stretches of the window without any record. notes: what a reader must know. present:
+    the site now, None: nothing is told of it.
     """
 
     clusters: tuple[str, ...]
@@ -117,6 +119,7 @@ class Facts:
     notes: tuple[str, ...]
     half_life_s: float = math.inf
     requeued_work_kept: bool = False
+    present: Present | None = None
 
 
 def rows(

@@ -47,12 +47,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What there is to know besides the numbers. writes: SiteFactors set in the period."""
+    """What there is to know besides the numbers. writes: SiteFactors set in the period.
+
+    todo: what else there is to do, in sentences.
+    """
 
     writes: int = 0
     skipped: int = 0
     suspects: int = 0
     silences: int = 0
+    todo: tuple[str, ...] = ()
 
 
 def verdict(
@@ -73,7 +77,8 @@ def verdict(
     changed = [*_pulse_changes(pulse, earlier), *_tenant_changes(shown, then, totals)]
     if earlier is None:
         changed = ["There is no history of the period before."]
-    todo = [*_about_tenants(shown, owed, around), *_about_the_site(pulse, around)]
+    todo = [*_about_tenants(shown, owed, around), *_about_the_site(pulse), *around.todo]
+    todo += _about_the_data(around)
     return Verdict(
         answer,
         headline,
@@ -202,7 +207,7 @@ def _about_tenants(
         )
 
 
-def _about_the_site(pulse: Pulse, around: Circumstances) -> Iterator[str]:
+def _about_the_site(pulse: Pulse) -> Iterator[str]:
     if pulse.capacity_gpu_s is None:
         yield "Say how many GPUs there are: `--capacity N`, or `fairness.capacity_gpus`."
     free = pulse.free_gpu_s
@@ -216,6 +221,9 @@ def _about_the_site(pulse: Pulse, around: Circumstances) -> Iterator[str]:
             f"Have jobs save their work before they are requeued: {_hours(pulse.lost_gpu_s)} "
             f"({_percent(pulse.lost_gpu_s / pulse.held_gpu_s)} of what was used) were lost."
         )
+
+
+def _about_the_data(around: Circumstances) -> Iterator[str]:
     odd = [
         f"{count:,} {one if count == 1 else more}"
         for count, one, more in (

@@ -34,6 +34,7 @@ from slurm_ltgf.report.svg import (
     frame,
     group,
     line,
+    nothing,
     path,
     rect,
     svg,
@@ -53,11 +54,13 @@ def line_chart(
     x_axis: Axis,
     y_axis: Axis,
     marks: Sequence[Mark] = (),
+    uprights: Sequence[Mark] = (),
     size: tuple[int, int] = (760, 280),
 ) -> str:
     """Lines over x, each with its name at its right end.
 
     x: n values, rising; each series n values, else ValueError. size: width, height in pixels.
+    uprights: marks at values of x.
     """
     same_length(x, series)
     ys = [v for one in series for v in finite(one.values)] + [mark.value for mark in marks]
@@ -71,8 +74,9 @@ def line_chart(
             name = text(plot.right + 8, height, one.name, "label", LABEL_CELLS)
             span = f"{one.name}\n{_span(plot, one.values)}"
             drawn.append(group(one.colour, [tooltip(span), path(pieces, "line"), name]))
-    parts = [*_shades(plot, marks), *drawn, *_marks(plot, marks), *_hits(plot, x, series)]
-    return plot.draw(title, parts if drawn else [_nothing(plot)])
+    lines = [*_marks(plot, marks), *_marks(plot, uprights, upright=True)]
+    parts = [*_shades(plot, marks), *drawn, *lines, *_hits(plot, x, series)]
+    return plot.draw(title, parts if drawn else [nothing(plot)])
 
 
 def stacked_area(
@@ -118,7 +122,7 @@ def stacked_area(
         drawn.append(text(plot.right + 6, 11, column_title, "axis-title"))
     lines = [_line_over(plot, x, one, i) for i, one in enumerate(over)]
     parts = [*drawn, *lines, *_marks(plot, marks), *_hits(plot, x, [*over, *shown[::-1]])]
-    return plot.draw(title, parts if shown else [_nothing(plot)])
+    return plot.draw(title, parts if shown else [nothing(plot)])
 
 
 def step_cdf(
@@ -154,7 +158,7 @@ def step_cdf(
             drawn.append(group(one.colour, [tooltip(one.name), path([corners], "line")]))
     hits = _level_hits(plot, series, stairs)
     parts = [*_shades(plot, marks, upright=True), *drawn, *_marks(plot, marks, upright=True), *hits]
-    return plot.draw(title, parts if drawn else [_nothing(plot)])
+    return plot.draw(title, parts if drawn else [nothing(plot)])
 
 
 def bars(
@@ -292,8 +296,3 @@ def _last(values: Sequence[Value], plot: Frame) -> float:
 def _span(plot: Frame, values: Sequence[Value]) -> str:
     there = finite(values)
     return f"from {plot.y.say(min(there))} to {plot.y.say(max(there))}"
-
-
-def _nothing(plot: Frame) -> str:
-    middle = (plot.left + plot.right) / 2, (plot.top + plot.bottom) / 2
-    return text(*middle, "nothing to show", "tick middle")

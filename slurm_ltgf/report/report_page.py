@@ -11,21 +11,18 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from slurm_ltgf.report import report_charts, time_charts
+from slurm_ltgf.report.report_sections import sections, shown, table_of
 from slurm_ltgf.report.report_tables import (
-    CLASSES,
-    MOVES,
+    BUDGETS,
     REQUEUES,
     SREPORT,
     TENANTS,
-    USERS,
     WAITS,
-    WHERE,
     Table,
 )
 from slurm_ltgf.report.report_words import (
@@ -38,7 +35,6 @@ from slurm_ltgf.report.report_words import (
     tiles,
 )
 from slurm_ltgf.report.svg import COLOURS, colour_class
-from slurm_ltgf.report.time_charts import Figure
 from slurm_ltgf.report.words import clean, gpu_hours, known, number, percent
 
 Result = Mapping[str, Any]
@@ -51,26 +47,6 @@ ADD_UP = (
 )
 #: Rows of a letter's tables.
 LETTER_ROWS = 25
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell: its words, what it is sorted by (None: unknown), whether it is a number."""
-
-    words: str
-    sort: float | str | None
-    is_number: bool
-    classes: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A table as the template shows it. more: rows that are left out."""
-
-    table: Table
-    rows: Sequence[Sequence[Cell]]
-    more: int
-    total: int
 
 
 def page(result: Result) -> str:
@@ -138,8 +114,8 @@ def _page_parts(result: Result) -> dict[str, Any]:
         "digest": digest,
         "linked": COLOURS,
         "colours": {name: colour_class(colour) for name, colour in of.items()},
-        "sections": list(_sections(result, of)),
-        "beside": _of(SREPORT, result),
+        "sections": list(sections(result, of)),
+        "beside": table_of(SREPORT, result),
         "balance": report_charts.balance(result, of),
         "tenants": shown(TENANTS, _in_order(result["tenants"], of)),
         "total": _total(result["tenants"]),
@@ -161,114 +137,6 @@ def _total(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ] * (len(rows) > 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page: its anchor, heading, sentence, charts and the tables behind them."""
-
-    key: str
-    title: str
-    lead: str
-    figures: Sequence[Figure]
-    tables: Sequence[Shown]
-    is_wide: bool = False
-
-
-def _sections(result: Result, of: Mapping[str, int | None]) -> Iterator[Section]:
-    """The parts after the tenants, those that have something to show."""
-    yield Section(
-        "over-time",
-        "Over time",
-        "Who held the GPUs while the period went by, and whether each got its due.",
-        [time_charts.held(result, of), time_charts.rho(result, of)],
-        [shown(time_charts.BY_MOMENT, time_charts.moments(result))],
-    )
-    if result["waits"]:
-        yield Section(
-            "waiting",
-            "Waiting",
-            "From the moment a job could run to its start; a job that is requeued waits again.",
-            [report_charts.waiting(result, of)],
-            [_of(WAITS, result)],
-            is_wide=True,
-        )
-    if result["classes"]:
-        yield Section(
-            "jobs",
-            "Jobs",
-            "What each job got, over what its part of its tenant's quota would have given it.",
-            [report_charts.classes(result, of)],
-            [_of(CLASSES, result)],
-            is_wide=True,
-        )
-    if result["where"]:
-        yield Section(
-            "where",
-            "Where and who",
-            "GPU-hours by partition, GPU type, node and user.",
-            [report_charts.partitions(result), *report_charts.nodes(result)],
-            [_of(WHERE, result), _of(USERS, result)],
-        )
-    if result["requeues"] or result["moves"]:
-        yield Section(
-            "preemption",
-            "Preemptions and failures",
-            _work(result),
-            [report_charts.requeues(result, of)] if result["requeues"] else [],
-            [_of(REQUEUES, result), *([_of(MOVES, result)] if result["moves"] else [])],
-            is_wide=True,
-        )
-
-
-def _work(result: Result) -> str:
-    """What was saved and lost, in a sentence."""
-    own = result["figures"]
-    kept = result["meta"]["requeued_work"]
-    return (
-        f"{number(own['requeues'])} runs ended to start again: of their work in the period "
-        f"{gpu_hours(own['saved_gpu_s'])} GPU-hours were saved and {gpu_hours(own['lost_gpu_s'])} "
-        f"lost. Where no checkpoint is known it counts as {kept} (fairness.requeued_work)."
-    )
-
-
-def _of(table: Table, result: Result) -> Shown:
-    return shown(table, table.rows(result))
-
-
-def shown(table: Table, rows: Sequence[Mapping[str, Any]], most: int | None = None) -> Shown:
-    """A table's rows in words, as many as people are shown."""
-    most = table.most if most is None else most
-    if table.key == "where":
-        rows = sorted(rows, key=lambda row: -row["gpu_s"])
-    cells = [
-        [
-            Cell(
-                column.say(row.get(column.key)),
-                _sort(row.get(column.key)),
-                column.is_number,
-                _classes(column.key, row),
-            )
-            for column in table.columns
-        ]
-        for row in rows[:most]
-    ]
-    return Shown(table, cells, max(len(rows) - most, 0), len(rows))
-
-
-def _sort(value: Any) -> float | str | None:
-    amount = known(value)
-    return float(f"{amount:.6g}") if amount is not None else value if value is not True else 1.0
-
-
-def _classes(key: str, row: Mapping[str, Any]) -> str:
-    """What a cell looks like: a state's pill, a rho that is too low."""
-    if key == "state":
-        return f"pill {str(row['state']).replace(' ', '-')}"
-    if key not in ("rho", "before_rho", "rho_p5"):
-        return ""
-    amount = known(row.get(key))
-    return "rho low" if amount is not None and amount < time_charts.FAIR.value else "rho"
-
-
 def _letter_parts(result: Result) -> dict[str, Any]:
     waits = [row for row in result["waits"] if row["gpus"] == "all"]
     short = ("tenant", "starts", "median_wait_s", "p90_wait_s", "waiting")
@@ -281,7 +149,7 @@ def _letter_parts(result: Result) -> dict[str, Any]:
         "tables": [
             shown(balance, result["tenants"]),
             shown(by_tenant, waits),
-            *([_of(REQUEUES, result)] if result["requeues"] else []),
+            *(table_of(one, result) for one in (REQUEUES, BUDGETS) if one.rows(result)),
         ]
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from slurm_ltgf.report.words import duration, fixed, gpu_hours, known, number, percent, trimmed
@@ -32,6 +33,10 @@ CAUSES = {
 }
 
 
+#: The states of budgets.
+LEVELS = {"ok": "ok", "warn": "nearly used up", "over": "used up", "exempt": "exempt"}
+
+
 def word(value: Any) -> str:
     """A text; a dash for none."""
     return str(value) if value not in (None, "") else "–"
@@ -52,6 +57,22 @@ def state(value: Any) -> str:
 def cause(value: Any) -> str:
     """A Slurm state in words."""
     return CAUSES.get(value, str(value).lower())
+
+
+def level(value: Any) -> str:
+    """A budget's state in words."""
+    return LEVELS.get(value, str(value))
+
+
+def when(value: Any) -> str:
+    """An epoch second as a day and time, UTC."""
+    amount = known(value)
+    return "–" if amount is None else f"{datetime.fromtimestamp(amount, UTC):%Y-%m-%d %H:%M}"
+
+
+def two_digits(value: Any) -> str:
+    """A number with two decimals."""
+    return fixed(value, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +96,11 @@ class Table:
     most: int = 200
 
     def rows(self, result: Mapping[str, Any]) -> Rows:
-        """Its rows in a result."""
+        """Its rows in a result; none where the part is missing."""
         if self.key == "over_time":
             return list(over_time(result))
-        if self.key == "sreport":
-            return list((result["sreport"] or {"rows": []})["rows"])
-        return list(result[self.key])
+        found = result[self.key] or []
+        return list(found["rows"] if isinstance(found, Mapping) else found)
 
 
 def _name(key: str, title: str, meaning: str, say: Say = word) -> Column:
@@ -198,6 +218,41 @@ SREPORT = Table(
         Column("difference_s", "Difference, hours", signed_hours, "here less sreport"),
     ),
 )
+FRAGMENTATION = Table(
+    "fragmentation",
+    "Free GPUs and what could use them",
+    (
+        _name("pool", "Pool", "partition and GPU type"),
+        Column("gpus", "GPUs", number, "of all its nodes"),
+        Column("free_gpus", "Free", number, "held by no job"),
+        Column("usable_gpus", "Usable", number, "free, and jobs could be given them one by one"),
+        Column("score", "Score", two_digits, "part of the free GPUs that no job could be given"),
+        Column("largest_gpus", "Largest job", number, "GPUs of the largest that could start now"),
+        Column("largest_possible_gpus", "could be", number, "were what is free in one piece"),
+        Column("blocked_jobs", "Blocked jobs", number, "enough is free, but not where they fit"),
+        _name("demand", "Measured by", "jobs that wait (pending), or did in the history"),
+        _name("why", "Stranded", "free GPUs that no job can be given, by reason"),
+        Column("variance", "Variance", two_digits, "how unevenly nodes are filled"),
+    ),
+)
+BUDGETS = Table(
+    "budgets",
+    "Budgets",
+    (
+        _name("account", "Account", "with all below it"),
+        _name("level", "State", "ok, nearly used up, used up; exempt: never warned of", level),
+        Column("budget_gpu_s", "Budget, h", gpu_hours, "of the period, credits included"),
+        Column("counted_gpu_s", "Used, h", gpu_hours, "as Slurm counts it, less what it forgot"),
+        Column("ratio", "Used", percent, "of the budget"),
+        Column("held_gpu_s", "Held, h", gpu_hours, "running jobs, if they use all their limits"),
+        Column("left_gpu_s", "Left, h", gpu_hours, "neither used nor held"),
+        Column("rate_gpus", "Rate, GPUs", number, "held on average lately; the forecast's"),
+        Column("exhausted_at", "Runs out", when, "at that rate; –: not in this period"),
+        Column("returns_at", "Comes back", when, "when jobs may start again after that"),
+        _name("tres", "Of", "the TRES that is limited"),
+        Column("gpu_limit", "At once", number, "GPUs it may hold at once"),
+    ),
+)
 OVER_TIME = Table(
     "over_time",
     "Over time",
@@ -211,7 +266,19 @@ OVER_TIME = Table(
         Column("capacity_gpus", "In service, GPUs", number, "of the cluster; mean"),
     ),
 )
-TABLES = (TENANTS, WAITS, CLASSES, WHERE, USERS, REQUEUES, MOVES, SREPORT, OVER_TIME)
+TABLES = (
+    TENANTS,
+    WAITS,
+    CLASSES,
+    WHERE,
+    USERS,
+    REQUEUES,
+    MOVES,
+    FRAGMENTATION,
+    BUDGETS,
+    SREPORT,
+    OVER_TIME,
+)
 
 
 def over_time(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

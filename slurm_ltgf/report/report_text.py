@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_ltgf.report.report_tables import (
+    BUDGETS,
     CLASSES,
+    FRAGMENTATION,
     REQUEUES,
     TABLES,
     TENANTS,
@@ -25,7 +27,7 @@ from slurm_ltgf.report.words import clean, gpu_hours, percent
 Result = Mapping[str, Any]
 SHORT = ("tenant", "state", "use_part", "entitled_gpu_s", "attained_gpu_s", "share", "rho")
 TENANTS_SHORT = tuple(column for column in TENANTS.columns if column.key in SHORT)
-IN_MARKDOWN = (TENANTS, WAITS, CLASSES, REQUEUES, WHERE, USERS)
+IN_MARKDOWN = (TENANTS, WAITS, CLASSES, REQUEUES, WHERE, USERS, BUDGETS, FRAGMENTATION)
 #: A spreadsheet takes a text that begins so for a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -64,13 +66,18 @@ def as_csv(result: Result) -> str:
     """
     rows = [*_sentences(result), *_figures(result)]
     for table in TABLES:
-        rows += [{"table": table.key, **row} for row in table.rows(result)]
+        rows += [{"table": table.key, **_flat(row)} for row in table.rows(result)]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, keys, lineterminator="\n", restval="")
     writer.writeheader()
     writer.writerows({key: _harmless(value) for key, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without its series."""
+    return {key: value for key, value in row.items() if not isinstance(value, list)}
 
 
 def _sentences(result: Result) -> Iterator[dict[str, Any]]:

@@ -15,13 +15,22 @@ from slurm_ltgf import __version__
 from slurm_ltgf.core.fairness import Fairness, TenantIndex
 from slurm_ltgf.core.model import FloatArray
 from slurm_ltgf.core.over_time import capacity_gpu_s
+from slurm_ltgf.core.present import present_todo
 from slurm_ltgf.core.pulse import Pulse, pulse
 from slurm_ltgf.core.report import Facts, Rows
 from slurm_ltgf.core.slurm_usage import Comparison
 from slurm_ltgf.core.verdict import Circumstances, Verdict, verdict
 from slurm_ltgf.report import grouping
 from slurm_ltgf.report.grouping import Row
-from slurm_ltgf.report.result_data import Only, beside_sreport, quality, window_of
+from slurm_ltgf.report.result_data import (
+    Only,
+    beside_sreport,
+    budgets,
+    fragmentation,
+    quality,
+    shown_budgets,
+    window_of,
+)
 
 DIGITS = 6
 
@@ -49,7 +58,7 @@ def result_of(
     view = _view(facts, only)
     now, before = facts.now.fairness, facts.before.fairness if facts.before else None
     pulses = _pulses(view)
-    said = verdict(now, before, *pulses, around=_around(facts), only=view.tenants)
+    said = verdict(now, before, *pulses, around=_around(view), only=view.tenants)
     return {
         "meta": _meta(view, command, is_demo),
         "period": window_of(facts.window),
@@ -67,6 +76,8 @@ def result_of(
         "where": grouping.where(view.rows, facts.hosts),
         "requeues": grouping.requeues(view.rows),
         "moves": [asdict(move) for move in facts.moves] if only.is_all else [],
+        "fragmentation": fragmentation(facts.present),
+        "budgets": budgets(facts, view.tenants),
         "quality": quality(facts, only),
         "sreport": None if beside is None else beside_sreport(beside, facts, only),
     }
@@ -124,12 +135,18 @@ def _quiet(facts: Facts) -> NDArray[np.bool_]:
     return quiet & unused
 
 
-def _around(facts: Facts) -> Circumstances:
+def _around(view: _View) -> Circumstances:
+    """What there is to know besides, and what to do about the site now."""
+    facts = view.facts
+    todo: tuple[str, ...] = ()
+    if facts.present is not None:
+        todo = tuple(present_todo(facts.present, shown_budgets(facts, view.tenants)))
     return Circumstances(
         writes=facts.writes,
         skipped=facts.skipped_total,
         suspects=facts.now.settled.odd,
         silences=len(facts.silences),
+        todo=todo,
     )
 
 

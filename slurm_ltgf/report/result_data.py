@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from slurm_ltgf.core.fragmentation import PoolState
 from slurm_ltgf.core.model import Window
+from slurm_ltgf.core.present import Budget, Present
 from slurm_ltgf.core.report import Facts
 from slurm_ltgf.core.slurm_usage import Comparison
 from slurm_ltgf.report.grouping import Row
@@ -54,11 +57,76 @@ def beside_sreport(found: Comparison, facts: Facts, only: Only) -> Row:
     }
 
 
+def fragmentation(present: Present | None) -> Row | None:
+    """The pools now; None: they were not asked for."""
+    if present is None or present.pools is None:
+        return None
+    return {"at": present.at, "rows": [_pool(pool) for pool in present.pools]}
+
+
+def _pool(pool: PoolState) -> Row:
+    """A pool, by the names of `ltgf frag --json`."""
+    return {
+        "pool": pool.name,
+        "partition": pool.partition,
+        "gpu_type": pool.gpu_type or None,
+        "gpus": pool.gpus,
+        "free_gpus": pool.free_gpus,
+        "usable_gpus": pool.usable_gpus,
+        "score": pool.score,
+        "unallocatable_gpus": pool.unallocatable_gpus,
+        "variance": pool.variance,
+        "largest_gpus": pool.largest,
+        "largest_possible_gpus": pool.largest_possible,
+        "demand": pool.demand.source,
+        "demand_jobs": sum(kind.jobs for kind in pool.demand.kinds),
+        "blocked_jobs": pool.blocked_jobs,
+        "too_large_jobs": pool.too_large_jobs,
+        "why": ", ".join(f"{gpus} {reason}" for reason, gpus in pool.stranded.items()),
+    }
+
+
+def shown_budgets(facts: Facts, tenants: frozenset[str] | None) -> list[Budget]:
+    """The budgets of accounts whose tenants may be named, the nearest to their end first."""
+    there = facts.present.budgets if facts.present is not None else None
+    tenant_of = facts.now.tenant_of
+    found = [
+        one
+        for one in there or ()
+        if tenants is None or tenant_of.get(one.state.account, one.state.account) in tenants
+    ]
+    return sorted(found, key=lambda one: (-(one.state.ratio or 0), one.state.account))
+
+
+def budgets(facts: Facts, tenants: frozenset[str] | None) -> Row | None:
+    """The budgets now; None: they were not asked for."""
+    present = facts.present
+    if present is None or present.budgets is None or present.period is None:
+        return None
+    period = present.period
+    return {
+        "at": present.at,
+        "period": {"start": period.start, "end": period.end},
+        "half_life_s": period.half_life_s if math.isfinite(period.half_life_s) else None,
+        "rows": [_budget(one) for one in shown_budgets(facts, tenants)],
+        "notes": list(present.notes),
+    }
+
+
+def _budget(one: Budget) -> Row:
+    """A budget; what has no limit is null, as JSON has no word for it."""
+    row = asdict(one.state)
+    for key in ("held_gpu_s", "left_gpu_s", "ratio"):
+        if row[key] is not None and not math.isfinite(row[key]):
+            row[key] = None
+    return {**row, "times": list(one.times), "left": list(one.left)}
+
+
 def quality(facts: Facts, only: Only) -> Row:
     """What there is to know of the data; whose a suspect job is, is said to all who see all."""
     suspects = facts.now.settled.suspects if only.is_all else ()
     return {
-        "notes": list(facts.notes),
+        "notes": [*facts.notes, *(facts.present.lacking if facts.present else ())],
         "skipped": _reasons((row.reason, row.source, row.line) for row in facts.skipped),
         "skipped_total": facts.skipped_total,
         "suspects": [asdict(one) for one in suspects],

@@ -18,6 +18,8 @@ from slurm_ltgf.report.words import known, shorten
 ROW, BAR = 24.0, 15.0
 #: Pixels for the words at a bar's end.
 ROOM = 150
+#: Colours that parts may have.
+STEPS = 5
 #: Sides of a field's squares, the largest that fit in so many rows; cells of their names.
 SIDES, ROWS_OF_CELLS, NAME_CELLS = (63, 38, 24, 16, 10), 5, 8
 
@@ -71,9 +73,15 @@ def bullets(rows: Sequence[Bullet], *, title: str, axis: Axis, width: int = 760)
 
 
 def part_bars(
-    rows: Sequence[Parts], names: Sequence[str], *, title: str, axis: Axis, width: int = 760
+    rows: Sequence[Parts],
+    names: Sequence[str],
+    *,
+    title: str,
+    axis: Axis,
+    width: int = 760,
+    kinds: Sequence[int] = range(STEPS),
 ) -> str:
-    """Horizontal bars in parts, from 0; the i-th part has the class `p<i>` in each."""
+    """Horizontal bars in parts, from 0; the i-th part has the class `p<kinds[i]>` in each."""
     sums = [math.fsum(finite(row.values)) for row in rows]
     left, scale, height = _frame([row.name for row in rows], sums, axis, width)
     parts = _grid(scale, height)
@@ -87,7 +95,7 @@ def part_bars(
             start, end = scale.at(so_far), scale.at(so_far + amount)
             so_far += amount
             said = f"{row.name}\n{name}: {scale.say(amount)}"
-            drawn.append(rect(start, top, (end - start, BAR), f"part p{k}", said))
+            drawn.append(rect(start, top, (end - start, BAR), f"part p{kinds[k]}", said))
         drawn.append(text(scale.at(so_far) + 8, top + 12, row.words, "label value"))
         parts.append(f'<g class="series plain">{"".join(drawn)}</g>')
     return svg(width, height, title, parts)

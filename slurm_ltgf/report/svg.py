@@ -96,6 +96,12 @@ def svg(width: int, height: int, title: str, parts: Iterable[str]) -> str:
     )
 
 
+def nothing(plot: Frame) -> str:
+    """What stands in a chart without any value."""
+    middle = (plot.left + plot.right) / 2, (plot.top + plot.bottom) / 2
+    return text(*middle, "nothing to show", "tick middle")
+
+
 def described(chart: str, words: str) -> str:
     """The chart with a description, which is read aloud after its title."""
     head, _, rest = chart.partition(">")

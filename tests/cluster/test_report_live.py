@@ -131,6 +131,23 @@ def test_sreport_away_is_said_with_exit_status_75(ltgf: Ltgf, lab: Lab, began: i
     assert "sacctmgr show" in done.stderr
 
 
+def test_budgets_and_pools_are_of_now(ltgf: Ltgf, lab: Lab) -> None:
+    modify = ("sacctmgr", "-i", "modify", "account", "bio", "set")
+    lab.run(*modify, "GrpTRESMins=gres/gpu=1000")
+    try:
+        report = ltgf.json("report", "--capacity", "32")
+    finally:
+        lab.run(*modify, "GrpTRESMins=gres/gpu=-1")
+    (row,) = report["budgets"]["rows"]
+    assert (row["account"], row["budget_gpu_s"]) == ("bio", 60_000)
+    assert len(row["times"]) == len(row["left"]) > 24
+    assert row["left"][-1] > 0.9
+    assert {pool["gpus"] for pool in report["fragmentation"]["rows"]} == {32}
+    assert report["quality"]["notes"] == [
+        note for note in report["quality"]["notes"] if "left out" not in note
+    ]
+
+
 def test_the_page_has_both_side_by_side(ltgf: Ltgf, began: int) -> None:
     out = ltgf.folder / "report.html"
     words = ["report", "--sreport", "-S", str(began), "-E", str(began + 900), "-o", str(out)]

@@ -3,13 +3,18 @@
 import csv
 import io
 import json
+import math
 import re
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_simulation_page import Reader
 
 from slurm_ltgf.core.model import UNKNOWN, Run, Runs, Window
+from slurm_ltgf.core.present import budget_course
+from slurm_ltgf.core.quota import Period, Use, quota_state
 from slurm_ltgf.core.report import silences
 from slurm_ltgf.report.report_page import email_page, page
 from slurm_ltgf.report.report_tables import SREPORT, TABLES
@@ -250,6 +255,68 @@ def test_a_report_about_some_names_nobody_else(report, args):
     assert [r["user"] for r in found["users"]] == ["bob"]
 
 
+def test_a_report_about_one_tenant_has_its_budget_alone(ltgf, tmp_path):
+    out = str(tmp_path / "r.json")
+    assert ltgf("report", "--demo", "--tenant", "bio", "-o", out)[0] == 0
+    found = json.loads(Path(out).read_text())
+    assert [row["account"] for row in found["budgets"]["rows"]] == ["bio"]
+    assert "climate" not in json.dumps(found)
+
+
+# --- budgets and pools ----------------------------------------------------------------------------
+
+
+def course_of(*, half_life_s=math.inf, used=(3600.0, 7200.0), counted=18_000, rate=2.0, start=0):
+    """What is left of a budget of 10 GPU-hours: two hours that are over, one to come."""
+    period = Period(start, 100 * H, half_life_s)
+    state = quota_state("a", budget_gpu_s=36_000, use=Use(counted, counted, rate_gpus=rate),
+                        period=period, now=12 * H)  # fmt: skip
+    edges = np.array([10 * H, 11 * H, 12 * H])
+    return budget_course(state, np.array(used), edges, period, until=13 * H)
+
+
+def test_a_budget_burns_down_to_now_and_on_at_the_recent_rate():
+    found = course_of()
+    # 5 of 10 hours are counted now; 3 of them came in the last two hours
+    assert found.left[:3] == (0.8, 0.7, 0.5)
+    assert found.times[:3] == (10 * H, 11 * H, 12 * H)
+    assert (found.times[-1], found.left[-1]) == (13 * H, pytest.approx(0.3))  # 2 GPUs, an hour
+
+
+def test_a_budget_stays_at_nothing_once_it_is_used_up():
+    assert course_of(rate=100.0).left[-1] == 0.0
+    assert min(course_of(counted=50_000).left) == 0.0
+
+
+def test_what_slurm_forgets_has_no_past_and_falls_by_halves():
+    found = course_of(half_life_s=H, rate=0.0)
+    assert found.left[:2] == (None, None)
+    assert (found.left[2], found.left[-1]) == (0.5, 0.75)
+
+
+def test_before_the_period_nothing_is_known():
+    assert course_of(start=11 * H).left[:2] == (None, 0.7)
+
+
+def test_without_slurm_budgets_and_pools_are_left_out_and_said(ltgf, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    start = int(time.time()) - 4 * H
+    line = (
+        row(1, "a", 0, 3, 4)
+        .replace(str(T0), str(start))
+        .replace(str(T0 + 3 * H), str(start + 3 * H))
+    )
+    (tmp_path / "dump.psv").write_text(f"{HEAD}\n{line}\n")
+    assert ltgf("sync", "--from-file", str(tmp_path / "dump.psv"))[0] == 0
+    code, out, _ = ltgf("report", "--capacity", "8", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["budgets"], found["fragmentation"]) == (None, None)
+    left_out = [note for note in found["quality"]["notes"] if "left out" in note]
+    assert len(left_out) == 2
+    assert "no such command on PATH" in left_out[0]
+
+
 # --- forms ----------------------------------------------------------------------------------------
 
 
@@ -268,7 +335,7 @@ def test_every_key_of_a_report_is_in_its_reference(demo):
             meaning = column.meaning or column.title.lower()
             assert f"| `{column.key}` | {column.title} | {meaning} |" in part
     named = {*keys(demo)} - {*demo["over_time"]["held_gpus"], "version", "generated", "cluster",
-                             "known_until", "start", "end"}  # fmt: skip
+                             "known_until", "start", "end", "rows"}  # fmt: skip
     tables = {table.key for table in TABLES}
     assert {k for k in named - tables if f"`{k}`" not in text and f".{k}`" not in text} == set()
 
