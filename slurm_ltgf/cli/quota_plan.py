@@ -124,15 +124,9 @@ def quota_file(app: App, named: Path | None) -> QuotaFile:
 
 def hands_of(app: App) -> Hands:
     """sacctmgr of the site's cluster."""
-    from slurm_ltgf.service.quota_apply import Hands
-    from slurm_ltgf.slurm import accounts_book, sacctmgr
+    from slurm_ltgf.service import quota_drift
 
-    cluster = app.cluster()
-    return Hands(
-        cluster,
-        lambda: accounts_book.read(cluster),
-        lambda change: sacctmgr.write(change, cluster),
-    )
+    return quota_drift.hands_of(app.cluster())
 
 
 def credits_min_of(app: App, file: QuotaFile, ledger: Ledger | None) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Users that join accounts and leave them, and the default accounts between.
 
-sacctmgr refuses to take a user from an account that is the user's default (from 23.11 on; before,
+sacctmgr refuses to take a user from an account that is the user's default (24.11; in 22.05
 the user is left without one), so defaults change after users join and before they leave, and who
 leaves all accounts leaves the default last.
 """

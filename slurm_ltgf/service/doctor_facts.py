@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 
 from slurm_ltgf.core.model import Account
 from slurm_ltgf.errors import InputError, LedgerError, SlurmRefused, SlurmUnavailable
+from slurm_ltgf.service.quota_drift import Drift, drift_of
 from slurm_ltgf.slurm import associations, nodes, probe, queue, site
 from slurm_ltgf.slurm.nodes import Capacity
 from slurm_ltgf.slurm.queue import Priorities, Queue
@@ -82,6 +83,7 @@ class Facts:
     conf_records: records= of our SPANK plugin in plugstack.conf, "" if there is none.
     plugin: what our plugin in slurmctld last said beside site.factor_table.
     records: checkpoint.records; it says nothing where that is not set.
+    quota: quota.toml against sacctmgr; None: there is no such file.
     unread: fact -> why it is None.
     """
 
@@ -108,6 +110,7 @@ class Facts:
     conf_records: str = ""
     plugin: PluginStatus | None = None
     records: FolderFacts = FolderFacts()
+    quota: Drift | None = None
     unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -192,6 +195,7 @@ def gather(config: Config, *, ledger: Path, config_error: str = "") -> Facts:
         conf_records=probe.plugin_words(conf, "spank_ltgf.so").get("records", ""),
         plugin=FactorFile(Path(table)).status() if table else None,
         records=folder_facts(Path(records)) if records else FolderFacts(),
+        quota=drift_of(Path(config.site.quota_file), ledger, found, cluster, ask=bool(clusters)),
         unread=asked.unread,
     )
 

@@ -16,6 +16,7 @@ from slurm_ltgf.core.model import Account
 from slurm_ltgf.service import doctor_facts
 from slurm_ltgf.service.doctor import CHECKS, Facts, Finding, LedgerFacts, examine
 from slurm_ltgf.service.doctor_facts import FolderFacts
+from slurm_ltgf.service.quota_drift import Drift
 from slurm_ltgf.slurm import probe
 from slurm_ltgf.slurm.nodes import Capacity, Node
 from slurm_ltgf.slurm.queue import Priorities, Queue, QueueJob
@@ -105,6 +106,7 @@ TABLE = toml("site", factor_table="/run/ltgf/factors")
 GPU_TRES = SETTINGS["AccountingStorageTRES"]
 CLOSED = ledger(unreadable="/l/ledger.db: Permission denied", closed=True, holder=None)
 MIXED = nodes(H200, T4)
+DRIFT = Drift(Path("/q.toml"))
 
 #: check, facts that are changed, level, a part of what is said, a part of the fix
 CASES = [
@@ -131,6 +133,24 @@ CASES = [
         "records no history",
         "AccountingStorageType=accounting_storage/slurmdbd",
     ),
+    ("quota", {}, "ok", "no /etc/ltgf/quota.toml", ""),
+    ("quota", {"quota": DRIFT}, "ok", "Slurm is as /q.toml says", ""),
+    (
+        "quota",
+        {"quota": replace(DRIFT, targets=("account a", "user b of a"))},
+        "fix",
+        "not as /q.toml says: account a, user b of a",
+        "ltgf quota apply",
+    ),
+    (
+        "quota",
+        {"quota": replace(DRIFT, problem="/q.toml: accounts.a.gpu: no", is_wrong=True)},
+        "fix",
+        "accounts.a.gpu",
+        "",
+    ),
+    ("quota", {"quota": replace(DRIFT, refused="account a: why")}, "fix", "account a: why", ""),
+    ("quota", {"quota": replace(DRIFT, problem="away")}, "note", "not checked: away", ""),
     ("version", {}, "ok", "Slurm 22.05.8", ""),
     ("version", {"site": conf(SLURM_VERSION="21.08.5")}, "fix", "older than 22.05", ""),
     ("version", {"client": (24, 11, 5)}, "fix", "24.11.5, slurmctld is 22.05.8", "PATH"),
