@@ -277,10 +277,13 @@ def test_lines_of_changes():
     rows = {**KNOWN.accounts, "a": AccountRow("a", gpus={"gres/gpu": 4})}
     book = Book(rows, KNOWN.users, KNOWN.defaults, tres=TRES)
     changes = plan(Wanted((account,)), book).changes
+    set_ = (
+        "~ account a: Fairshare 1 -> parent; GrpTRES gres/gpu 4 -> none; "
+        "GrpTRESMins gres/gpu none -> 90 (1.5 GPU-hours)"
+    )
     assert [click.unstyle(quota_text.line(change)) for change in changes] == [
         "> account a: Parent root -> b",
-        "~ account a: Fairshare 1 -> parent; GrpTRES gres/gpu 4 -> none;"
-        " GrpTRESMins gres/gpu none -> 90 (none -> 1.5 GPU-hours)",
+        set_,
         "- user ann of a",
     ]
     odd = Change("set account", "a\x1b[31m", settings=(Setting("Fairshare", old="1", new="2"),))
