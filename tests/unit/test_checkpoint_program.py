@@ -14,14 +14,17 @@ from slurm_ltgf.checkpoint.driver import DriverError
 from slurm_ltgf.checkpoint.program import Rights, root_of
 
 TREE = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 
 def be(one):
     if one.get("session"):
         os.setsid()
     open("/proc/self/comm", "w").write(one["name"])
+    own = os.getpid()
     for child in one.get("children", []):
         if os.fork() == 0:
+            while one.get("ends") and os.getppid() == own:
+                time.sleep(0.01)
             be(child)
     if one.get("ends"):
         os._exit(0)
