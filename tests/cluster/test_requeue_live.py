@@ -3,180 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from commands import ROOT, Ltgf, as_user
-from lab import Lab, call, wait_until
+from lab import Lab, wait_until
+from training_site import ALICE, Site, site_of, used
 
 from slurm_ltgf.checkpoint.board import Board
 from slurm_ltgf.checkpoint.protocol import Action, Ask, Phase, ask_id
 from slurm_ltgf.store.ledger import Ledger
 
-sys.path.insert(0, str(ROOT / "scripts"))
-from train_in_step import expected
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.moves]
-
-ALICE = 1001
-SETTINGS = """
-[site]
-ledger = "{state}/rq/ledger.db"
-[checkpoint]
-timeout = "30s"
-hold = "60s"
-stagger = "0s"
-per_node = 10
-"""
-AS_USER = as_user(
-    "numpy",
-    *(f"slurm_ltgf.service.{name}" for name in ("moves", "terms")),
-    *(f"slurm_ltgf.cli.{name}" for name in ("requeue", "checkpoint", "pause", "resume")),
-    *(f"slurm_ltgf.slurm.{name}" for name in ("nodes", "site")),
-    "slurm_ltgf.store.ledger",
-)
-
-
-@dataclass(frozen=True)
-class Site:
-    """A cluster with a records folder of SlurmUser's, and programs that users can read."""
-
-    ltgf: Ltgf
-    records: Path | None
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    @property
-    def lab(self) -> Lab:
-        """The cluster."""
-        return self.ltgf.lab
-
-    @property
-    def home(self) -> Path:
-        """Everything of these tests lies here."""
-        return self.lab.state / "rq"
-
-    @property
-    def moves(self) -> Path:
-        """Where root's moves are."""
-        return self.home / "moves"
-
-    def submit(self, *options: str, ranks: int = 1, steps: int = 100_000, then: str = "") -> int:
-        """Submit a training of alice's that runs until its steps are done; the job's id."""
-        srun = f"srun --mpi=none -n{ranks} " if ranks > 1 else ""
-        records = f"export LTGF_CKPT_RECORDS={self.records}\n" if self.records else ""
-        work = f"cd {self.home}/work\n"
-        script = f"""{work}export PYTHONPATH={self.home}/lib
-export LTGF_CKPT_DIR={self.home}/work/ltgf-ckpt/$SLURM_JOB_ID
-{records}{srun}python3 {self.home}/lib/train_in_step.py --steps {steps} --step-ms 5 \\
-    --result {self.home}/work --end {self.home}/work/end-$SLURM_JOB_ID
-{then}"""
-        options = (f"--chdir={self.home}/work", "--gres=gpu:1", f"-n{ranks}", *options)
-        return self.lab.submit("alice", *options, script=script)
-
-    def folder(self, job: int) -> Path:
-        """Its checkpoint folder."""
-        return self.home / "work" / "ltgf-ckpt" / str(job)
-
-    def board(self, job: int) -> Board:
-        """Where it is asked."""
-        return Board(self.records or self.folder(job))
-
-    def ready(self, job: int, restart: int = 0) -> int:
-        """Wait until the job says that it can be asked; its id."""
-
-        def is_ready() -> bool:
-            if not self.board(job).folder.exists():
-                return False
-            said = self.board(job).answer(job, ALICE)
-            return said is not None and said.restart == restart
-
-        wait_until(is_ready, 60, lambda: self.lab.run("squeue", "-a"))
-        return job
-
-    def show(self, name: str | int, field_: str) -> str:
-        """A field of scontrol show job."""
-        shown = self.lab.run("scontrol", "-o", "show", "job", str(name))
-        return shown.split(f"{field_}=", 1)[1].split()[0]
-
-    def restarts(self, name: str | int) -> int:
-        """How often Slurm has restarted it."""
-        return int(self.show(name, "Restarts"))
-
-    def ask(self, *args: str, user: str = "") -> subprocess.CompletedProcess[str]:
-        """Run `ltgf ARGS` as root or a user."""
-        program = ("-c", AS_USER, user) if user else ("-m", "slurm_ltgf")
-        own = {"XDG_STATE_HOME": str(self.home / "states" / (user or "root"))}
-        return call(*self.ltgf.argv(*args, program=program), env=self.ltgf.env | own)
-
-    def start(self, *args: str) -> subprocess.Popen[str]:
-        """Start `ltgf ARGS` and do not wait for it."""
-        process = subprocess.Popen(
-            self.ltgf.argv(*args), env=self.ltgf.env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
-
-    def move(self, job: int) -> dict[str, Any]:
-        """The move's file, {} without one."""
-        try:
-            found: dict[str, Any] = json.loads((self.moves / f"{job}.move").read_text())
-        except FileNotFoundError:
-            return {}
-        return found
-
-    def end(self, job: int, ranks: int = 1) -> None:
-        """Let it come to its last step, and compare every rank's value to the last bit."""
-        said = self.board(job).answer(job, ALICE)
-        assert said is not None
-        last = int((self.folder(job) / "last").readlink().name.split("-")[1].split(".")[0]) + 500
-        (self.home / "work" / f"end-{job}").write_text(str(last))
-        self.lab.wait_state(job, "COMPLETED")
-        values = [(self.home / "work" / f"result-{rank}").read_text() for rank in range(ranks)]
-        assert values == expected(last, ranks)
-
-
-def site_of(cluster: Lab, *, records: bool) -> Site:
-    home = cluster.state / "rq"
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(mode=0o755)
-    folder = home / "records" if records else None
-    (home / "work").mkdir()
-    (home / "states").mkdir()
-    (home / "states").chmod(0o1777)
-    shutil.chown(home / "work", "alice")
-    if folder:
-        folder.mkdir()
-        shutil.chown(folder, "slurm")
-        folder.chmod(0o1777)
-    lib = home / "lib"
-    shutil.copytree(ROOT / "slurm_ltgf" / "checkpoint", lib / "slurm_ltgf" / "checkpoint")
-    for name in ("__init__.py", "errors.py"):
-        shutil.copy(ROOT / "slurm_ltgf" / name, lib / "slurm_ltgf")
-    shutil.copy(ROOT / "scripts" / "train_in_step.py", lib)
-    settings = SETTINGS.format(state=cluster.state)
-    if folder:
-        settings += f'records = "{folder}"\n'
-    return Site(Ltgf(cluster, home, settings), folder)
-
-
-def used(site: Site) -> Iterator[Site]:
-    site.lab.drain()
-    yield site
-    for process in site.started:
-        process.kill()
-        process.communicate()
-    site.lab.drain()
 
 
 @pytest.fixture
@@ -396,14 +240,21 @@ def test_slurm_preempts_it_meanwhile_and_requeues_it_once(site: Site) -> None:
 def test_after_slurms_signal_the_script_has_its_job_requeued_if_time_was_the_reason(
     site: Site,
 ) -> None:
-    """Slurm sends the signal up to a minute early, so it comes soon after the start."""
-    job = site.ready(site.submit("--time=5", "--signal=B:USR2@75", then="sleep 100"))
-    refused = site.ask("requeue", str(job), "--after-signal", "75s")
-    assert (refused.returncode, "neither preempts it" in refused.stderr) == (77, True)
+    then = "if python3 -m slurm_ltgf.checkpoint stopped; then sleep 100; fi"
+    job = site.ready(site.submit("--time=5", start="srun --mpi=none -n1", then=then))
+    after = ("requeue", str(job), "--after-signal", "75s")
     site.lab.run("scontrol", "update", f"job={job}", "timelimit=1")
-    done = site.ltgf.run("requeue", str(job), "--after-signal", "75s")
-    assert "its time limit was near, requeued" in done
+    assert "its program did not stop for Slurm's signal" in site.ltgf.run(*after)
+    site.lab.run("scancel", "-s", "USR2", str(job))  # as --signal=USR2@75 would
+    wait_until(lambda: site.said(job) is Phase.STOPPED, 20, lambda: str(site.said(job)))
+    site.lab.run("scontrol", "update", f"job={job}", "timelimit=5")
+    assert "neither preempts it nor is its time up" in site.ltgf.run(*after)
+    assert site.restarts(job) == 0
+    site.lab.run("scontrol", "update", f"job={job}", "timelimit=1")
+    assert re.search(r"saved at step \d+; its time limit was near, requeued", site.ltgf.run(*after))
     assert site.restarts(job) == 1
+    site.ready(job, restart=1)
+    site.end(job)
 
 
 # --- who asks -------------------------------------------------------------------------------------

@@ -1,0 +1,138 @@
+"""Preemption that Slurm itself starts, on a real cluster: the signal, the grace, and what is left.
+
+Slurm sends each job's --signal at the start of its grace. What ends within the grace is over for
+Slurm, however it ended: no such job is started again by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from lab import Lab, wait_until
+from training_site import Site, site_of, used
+
+from slurm_ltgf.checkpoint.protocol import Phase
+from slurm_ltgf.store.ledger import AuditEntry, Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.moves]
+
+GRACE_S = 12
+BY_PARTITION = f"""
+PreemptType=preempt/partition_prio
+PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime={GRACE_S} State=UP
+PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF State=UP
+"""
+#: What docs/how-to/make-a-job-preemptible.md says, but for `ltgf`, which the test runs for it.
+WAITS = "if python3 -m slurm_ltgf.checkpoint stopped; then sleep 100; fi"
+
+
+def configure(lab: Lab, config: str) -> None:
+    """Give slurmctld another slurm.conf: what to preempt by is read at its start."""
+    (lab.state / "etc" / "slurm.conf").write_text(config)
+    lab.stop("slurmctld")
+    lab.start("slurmctld")
+
+
+@pytest.fixture(scope="module")
+def signalling(cluster: Lab) -> Iterator[Lab]:
+    """Preemption by QOS and by partition, with the job's own signal first."""
+    before = (cluster.state / "etc" / "slurm.conf").read_text()
+    config = before + "SlurmctldParameters=preempt_send_user_signal\n"
+    configure(cluster, config + BY_PARTITION.replace("PreemptType", "#PreemptType"))
+    run = cluster.run
+    run("sacctmgr", "-i", "add", "qos", "grab", "preempt=normal", check=False)
+    run("sacctmgr", "-i", "modify", "qos", "normal", "set", f"gracetime={GRACE_S}")
+    run("sacctmgr", "-i", "modify", "account", "astro", "set", "qos+=grab", check=False)
+    run("sacctmgr", "-i", "modify", "user", "alice", "set", "qos+=grab", check=False)
+    yield cluster
+    cluster.drain()
+    run("sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=-1")
+    configure(cluster, before)
+
+
+@pytest.fixture
+def site(signalling: Lab) -> Iterator[Site]:
+    yield from used(site_of(signalling, records=True))
+
+
+def train(site: Site, node: str, *options: str, ranks: int = 1, then: str = "exit") -> int:
+    """A training on all of a node, that saves when Slurm signals."""
+    words = ("--gres=gpu:8", "-w", node, "--signal=USR2@60", *options)
+    return site.submit(*words, ranks=ranks, start=f"srun --mpi=none -n{ranks}", then=then)
+
+
+def log_of(site: Site, job: int, action: str) -> list[AuditEntry]:
+    with Ledger(site.ltgf.path, readonly=True) as ledger:
+        return ledger.audit_last(10, job_id=str(job), action=action)
+
+
+def kept(site: Site, job: int) -> list[int]:
+    with Ledger(site.ltgf.path, readonly=True) as ledger:
+        return [until for (of, _), until in ledger.kept("ltgf").items() if of == job]
+
+
+def test_three_jobs_are_preempted_and_none_is_lost_without_a_word(site: Site) -> None:
+    """One is requeued by its script, one waits for Slurm's own requeue, one just ends."""
+    daemon = site.daemon()
+    daemon.wait_line("tenants=")
+    asks = site.ready(train(site, "n1", ranks=2, then=WAITS))
+    waits, ends = train(site, "n2", then=WAITS), train(site, "n3")
+    for job in (waits, ends):
+        site.ready(job)
+    began = time.time()
+    high = site.lab.submit("alice", "-N3", "-w", "n[1-3]", "--gres=gpu:8", "--qos=grab")
+    wait_until(lambda: site.said(asks) is Phase.STOPPED, 10, lambda: str(site.said(asks)))
+    # the one that asks: at once, not at the end of its grace, and once
+    done = site.ask("requeue", str(asks), "--after-signal", "60s", user="alice")
+    assert re.search(r"saved at step \d+; preempted by Slurm, requeued at once", done.stdout), done
+    assert time.time() - began < GRACE_S
+    site.lab.wait_state(ends, "COMPLETED")
+    site.lab.wait_state(high, "RUNNING")
+    site.lab.run("scancel", str(high))
+    for job, ranks in ((asks, 2), (waits, 1)):  # both go on from where they were
+        site.ready(job, restart=1)
+        site.end(job, ranks)
+    assert (site.restarts(asks), site.restarts(waits), site.restarts(ends)) == (1, 1, 0)
+    # the one that ended: Slurm calls it completed, and the daemon says what that means
+    daemon.wait_line(f"job {ends}: saved at step .* for Slurm's signal and ended unfinished")
+    (entry,) = log_of(site, ends, "run")
+    assert (entry.new, entry.actor) == ("completed", "job of alice")
+    site.lab.run("scontrol", "requeue", str(ends))
+    site.ready(ends, restart=1)
+    site.end(ends)
+    # what was kept is known
+    wait_until(lambda: bool(kept(site, asks) and kept(site, waits)), 20, lambda: str(daemon.lines))
+    (entry,) = log_of(site, asks, "requeue")
+    assert (entry.new, entry.actor) == ("requeued", "ltgf requeue by alice")
+    assert "as its user says" in entry.reason
+    (entry,) = log_of(site, waits, "run")
+    assert entry.new == "preempted"
+    assert kept(site, ends) == []
+    assert daemon.matching("Traceback|Error") == []
+
+
+def test_preempted_by_a_partition(site: Site) -> None:
+    lab = site.lab
+    path = lab.state / "etc" / "slurm.conf"
+    config = path.read_text()
+    configure(lab, config.replace("\nPreemptType=preempt/qos", "").replace("#PreemptT", "PreemptT"))
+    try:
+        job = site.ready(train(site, "n4", "-p", "low", ranks=2, then=WAITS))
+        seen = site.ltgf.json("requeue", str(job), "--dry-run")
+        assert (seen["grace_s"], seen["signal_at_preemption"]) == (GRACE_S, True)
+        high = lab.submit("alice", "-p", "high", "-w", "n4", "--gres=gpu:8")
+        wait_until(lambda: site.said(job) is Phase.STOPPED, 10, lambda: str(site.said(job)))
+        assert "requeued at once" in site.ltgf.run("requeue", str(job), "--after-signal", "60s")
+        lab.wait_state(high, "RUNNING", timeout=GRACE_S)
+        lab.run("scancel", str(high))
+        site.ready(job, restart=1)
+        assert site.restarts(job) == 1
+        site.end(job, ranks=2)
+    finally:
+        configure(lab, config)
