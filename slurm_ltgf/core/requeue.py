@@ -25,6 +25,7 @@ ABSENT_S = 30
 LEAST_HOLD_S = 3
 #: Why a job that saved runs on all the same; no checkpoint of its own has failed.
 NOT_ALL = "not all that were to make room could"
+_SAID_NO = "it said no"
 
 _SAME_RUN = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "CONFIGURING"})
 _ENDING = frozenset({"COMPLETING", "STAGE_OUT"})
@@ -78,7 +79,7 @@ def _asked(
 ) -> tuple[Move, Act]:
     phase = said.phase if said else ""
     if said and phase == "refused":
-        why = f"it said no, the job runs on: {said.why or 'without a reason'}"
+        why = f"{_SAID_NO}, the job runs on: {said.why or 'without a reason'}"
         return _end(move, State.FAILED, why, now), Act.CLEAR
     if said and phase in ("failed", "going"):
         why = said.why or "it went on without saving"
@@ -156,6 +157,11 @@ def is_fault(why: str) -> bool:
     """
     parts = ("not saved", "saved", "not requeued", "Slurm did not requeue")
     return why.startswith(parts) and NOT_ALL not in why
+
+
+def is_refusal(why: str) -> bool:
+    """Whether a failed move's sentence tells of a job that cannot or will not save."""
+    return why.startswith(_SAID_NO)
 
 
 def _restarted(move: Move, seen: Seen, said: Said | None, now: int) -> tuple[Move, Act]:

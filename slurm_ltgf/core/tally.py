@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 
 from slurm_ltgf.core.move import Goal, Move, State
-from slurm_ltgf.core.requeue import is_fault
+from slurm_ltgf.core.requeue import is_fault, is_refusal
 
 #: Upper ends of the histogram of checkpoints, in seconds; beyond the last: "+Inf".
 BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600)
@@ -18,8 +18,9 @@ CHECKPOINT_LE, CHECKPOINT_S = "checkpoint_s le", "checkpoint_s"
 REQUEUE_S = "requeue_s"
 SAVED_GPU_S, LOST_GPU_S = "saved_gpu_s", "lost_gpu_s"
 
-#: How a move can end: with a checkpoint; without (its work is lost); in vain; the job was quicker.
-RESULTS = ("saved", "unsaved", "failed", "overtaken")
+#: How a move can end: with a checkpoint; without (its work is lost); in vain; the job said no; the
+#: job was quicker.
+RESULTS = ("saved", "unsaved", "failed", "refused", "overtaken")
 
 
 def of_move(move: Move) -> Mapping[tuple[str, str], float]:
@@ -59,6 +60,8 @@ def of_requeue(
 def result_of(move: Move) -> str:
     """One of RESULTS."""
     if move.state is State.FAILED:
+        if is_refusal(move.why):
+            return "refused"
         return "failed" if is_fault(move.why) else "overtaken"
     return "unsaved" if move.saved_at is None else "saved"
 

@@ -130,9 +130,12 @@ MOVES = Group(
         ),
         *counters(
             (*_SITE, "result"),
-            ltgf_checkpoints_total="Jobs asked to save: saved, failed, or overtaken by an end.",
+            ltgf_checkpoints_total=(
+                "Jobs asked to save: saved, failed, refused by the job, or overtaken by its end."
+            ),
             ltgf_requeues_total=(
-                "Requeues by ltgf: saved, unsaved (its work is lost), failed, overtaken by an end."
+                "Requeues by ltgf: saved, unsaved (its work is lost), failed, refused by the job,"
+                " or overtaken by its end."
             ),
         ),
         *counters(

@@ -33,7 +33,8 @@ LABELS = {
     "partition": "a partition; a node of two is in both",
     "gpu_type": "as Slurm names it; `untyped` where it names none; of a budget of all types `all`",
     "reason": "`CPUs`, `memory`, `reservation`, the node's state, … as `ltgf frag` says it",
-    "result": "`saved`, `unsaved`, `failed`, or `overtaken`: the job ended or somebody was first",
+    "result": "`saved`, `unsaved`, `failed`, `refused` by the job, or `overtaken`: the job "
+    "ended or somebody was first",
     "state": "`running`, `renew`, `keep`, `yield`",
     "job_id": "as squeue shows it; of a node the raw id",
     "gpu": "NVML's index, as nvidia-smi shows it",

@@ -126,7 +126,7 @@ def _moves(seen: Readings) -> Iterator[Any]:
     made.add_metric((cluster,), list(zip(ends, below, strict=True)), sum_value=seconds)
     yield made
     for name, counter, results in (
-        ("ltgf_checkpoints_total", tally.CHECKPOINTS, ("saved", "failed", "overtaken")),
+        ("ltgf_checkpoints_total", tally.CHECKPOINTS, ("saved", "failed", "refused", "overtaken")),
         ("ltgf_requeues_total", tally.REQUEUES, tally.RESULTS),
     ):
         samples = [((cluster, result), counters.get((counter, result), 0)) for result in results]

@@ -47,6 +47,7 @@ def test_a_requeue_without_one_loses_the_run():
         ("not saved within 600 s, the job runs on", "failed"),
         ("saved at step 3, but not requeued, the job runs on: no", "failed"),
         ("the job is completed", "overtaken"),
+        ("it said no, the job runs on: this program cannot pause in place", "refused"),
         ("Slurm or somebody else requeued it meanwhile", "overtaken"),
     ],
 )
