@@ -7,14 +7,16 @@ Slurm, however it ended: no such job is started again by itself.
 from __future__ import annotations
 
 import re
+import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from lab import Lab, wait_until
-from training_site import Site, site_of, used
+from training_site import ALICE, Site, site_of, used
 
-from slurm_ltgf.checkpoint.protocol import Phase
+from slurm_ltgf.checkpoint.keys import encode
 from slurm_ltgf.store.ledger import AuditEntry, Ledger
 
 if TYPE_CHECKING:
@@ -77,62 +79,69 @@ def kept(site: Site, job: int) -> list[int]:
         return [until for (of, _), until in ledger.kept("ltgf").items() if of == job]
 
 
+def forge(site: Site, job: int) -> Path:
+    """Bob's word on alice's job, under her name; the file."""
+    now = int(time.time())
+    fresh = site.home / "forged"
+    keys = {"what": "requeue", "time": now, "saved_at": now, "state": "requeued"}
+    fresh.write_bytes(encode(keys))
+    shutil.chown(fresh, "bob")
+    return fresh.rename(site.home / "records" / "claims" / f"{job}.{ALICE}.{'f' * 16}")
+
+
 def test_three_jobs_are_preempted_and_none_is_lost_without_a_word(site: Site) -> None:
     """One is requeued by its script, one waits for Slurm's own requeue, one just ends."""
-    daemon = site.daemon()
-    daemon.wait_line("tenants=")
-    asks = site.ready(train(site, "n1", ranks=2, then=WAITS))
+    daemon, run = site.daemon(), site.lab.run
+    asks = train(site, "n1", ranks=2, then=WAITS)
     waits, ends = train(site, "n2", then=WAITS), train(site, "n3")
-    for job in (waits, ends):
+    for job in (asks, waits, ends):
         site.ready(job)
+    assert site.ask("checkpoint", str(asks), user="alice").returncode == 0
     began = time.time()
     high = site.lab.submit("alice", "-N3", "-w", "n[1-3]", "--gres=gpu:8", "--qos=grab")
-    wait_until(lambda: site.said(asks) is Phase.STOPPED, 10, lambda: str(site.said(asks)))
+    site.stopped(asks)
     # the one that asks: at once, not at the end of its grace, and once
     done = site.ask("requeue", str(asks), "--after-signal", "60s", user="alice")
     assert re.search(r"saved at step \d+; preempted by Slurm, requeued at once", done.stdout), done
     assert time.time() - began < GRACE_S
+    # the one that ends: Slurm calls it completed, and the daemon says what that means
     site.lab.wait_state(ends, "COMPLETED")
-    site.lab.wait_state(high, "RUNNING")
-    site.lab.run("scancel", str(high))
-    for job, ranks in ((asks, 2), (waits, 1)):  # both go on from where they were
-        site.ready(job, restart=1)
-        site.end(job, ranks)
-    assert (site.restarts(asks), site.restarts(waits), site.restarts(ends)) == (1, 1, 0)
-    # the one that ended: Slurm calls it completed, and the daemon says what that means
     daemon.wait_line(f"job {ends}: saved at step .* for Slurm's signal and ended unfinished")
     (entry,) = log_of(site, ends, "run")
     assert (entry.new, entry.actor) == ("completed", "job of alice")
-    site.lab.run("scontrol", "requeue", str(ends))
-    site.ready(ends, restart=1)
-    site.end(ends)
-    # what was kept is known
-    wait_until(lambda: bool(kept(site, asks) and kept(site, waits)), 20, lambda: str(daemon.lines))
-    (entry,) = log_of(site, asks, "requeue")
-    assert (entry.new, entry.actor) == ("requeued", "ltgf requeue by alice")
-    assert "as its user says" in entry.reason
+    run("scontrol", "requeue", str(ends))
+    forged = forge(site, waits)
+    site.lab.wait_state(high, "RUNNING")
+    run("scancel", str(high))
+    # all go on from where they were, and were requeued once
+    last = {job: site.order_end(site.ready(job, restart=1), 1500) for job in (ends, asks, waits)}
+    for job, step in last.items():
+        site.check_end(job, step, ranks=2 if job == asks else 1)
+        assert site.restarts(job) == 1
+    # what was kept is known, and who moved the one that its user moved
+    wait_until(lambda: all(kept(site, job) for job in last), 20, lambda: str(daemon.lines))
+    for action, new in (("requeue", "requeued"), ("checkpoint", "saved")):
+        (entry,) = log_of(site, asks, action)
+        assert (entry.new, entry.actor) == (new, f"ltgf {action} by alice")
+        assert re.search(r" [1-9]\d* GPU-s saved.*, as its user says", entry.reason)
     (entry,) = log_of(site, waits, "run")
     assert entry.new == "preempted"
-    assert kept(site, ends) == []
+    assert (log_of(site, waits, "requeue"), forged.exists()) == ([], False)
+    jobs = {row["job_id"]: row for row in site.ltgf.json("fairness", "--jobs")["jobs"]}
+    row = jobs[str(waits)]
+    assert 0 < row["kept_gpu_s"] < row["attained_gpu_s"]  # 8 GPUs stood still in its grace
     assert daemon.matching("Traceback|Error") == []
 
 
 def test_preempted_by_a_partition(site: Site) -> None:
     lab = site.lab
-    path = lab.state / "etc" / "slurm.conf"
-    config = path.read_text()
+    config = (lab.state / "etc" / "slurm.conf").read_text()
     configure(lab, config.replace("\nPreemptType=preempt/qos", "").replace("#PreemptT", "PreemptT"))
-    try:
-        job = site.ready(train(site, "n4", "-p", "low", ranks=2, then=WAITS))
-        seen = site.ltgf.json("requeue", str(job), "--dry-run")
-        assert (seen["grace_s"], seen["signal_at_preemption"]) == (GRACE_S, True)
-        high = lab.submit("alice", "-p", "high", "-w", "n4", "--gres=gpu:8")
-        wait_until(lambda: site.said(job) is Phase.STOPPED, 10, lambda: str(site.said(job)))
-        assert "requeued at once" in site.ltgf.run("requeue", str(job), "--after-signal", "60s")
-        lab.wait_state(high, "RUNNING", timeout=GRACE_S)
-        lab.run("scancel", str(high))
-        site.ready(job, restart=1)
-        assert site.restarts(job) == 1
-        site.end(job, ranks=2)
-    finally:
-        configure(lab, config)
+    job = site.ready(train(site, "n4", "-p", "low", ranks=2, then=WAITS))
+    seen = site.ltgf.json("requeue", str(job), "--dry-run")
+    assert (seen["grace_s"], seen["signal_at_preemption"]) == (GRACE_S, True)
+    high = lab.submit("alice", "-p", "high", "-w", "n4", "--gres=gpu:8")
+    site.stopped(job)
+    assert "requeued at once" in site.ltgf.run("requeue", str(job), "--after-signal", "60s")
+    lab.wait_state(high, "RUNNING", timeout=GRACE_S)
+    assert site.restarts(job) == 1

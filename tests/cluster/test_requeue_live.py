@@ -246,7 +246,7 @@ def test_after_slurms_signal_the_script_has_its_job_requeued_if_time_was_the_rea
     site.lab.run("scontrol", "update", f"job={job}", "timelimit=1")
     assert "its program did not stop for Slurm's signal" in site.ltgf.run(*after)
     site.lab.run("scancel", "-s", "USR2", str(job))  # as --signal=USR2@75 would
-    wait_until(lambda: site.said(job) is Phase.STOPPED, 20, lambda: str(site.said(job)))
+    site.stopped(job)
     site.lab.run("scontrol", "update", f"job={job}", "timelimit=5")
     assert "neither preempts it nor is its time up" in site.ltgf.run(*after)
     assert site.restarts(job) == 0

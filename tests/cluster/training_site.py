@@ -89,7 +89,7 @@ class Site:
         script = f"""{work}export PYTHONPATH={self.home}/lib
 export LTGF_CKPT_DIR={self.home}/work/ltgf-ckpt/$SLURM_JOB_ID
 {records}{srun}python3 {self.home}/lib/train_in_step.py --steps {steps} --step-ms 5 \\
-    --result {self.home}/work --end {self.home}/work/end-$SLURM_JOB_ID
+    --result $LTGF_CKPT_DIR --end {self.home}/work/end-$SLURM_JOB_ID
 {then}"""
         options = (f"--chdir={self.home}/work", "--gres=gpu:1", f"-n{ranks}", *options)
         return self.lab.submit("alice", *options, script=script)
@@ -150,6 +150,10 @@ export LTGF_CKPT_DIR={self.home}/work/ltgf-ckpt/$SLURM_JOB_ID
         answer = self.board(job).answer(job, ALICE)
         return None if answer is None else answer.phase
 
+    def stopped(self, job: int) -> None:
+        """Wait until the job says that it saved for Slurm's signal, and ends."""
+        wait_until(lambda: self.said(job) is Phase.STOPPED, 20, lambda: str(self.said(job)))
+
     def move(self, job: int) -> dict[str, Any]:
         """The move's file, {} without one."""
         try:
@@ -160,12 +164,18 @@ export LTGF_CKPT_DIR={self.home}/work/ltgf-ckpt/$SLURM_JOB_ID
 
     def end(self, job: int, ranks: int = 1) -> None:
         """Let it come to its last step, and compare every rank's value to the last bit."""
-        said = self.board(job).answer(job, ALICE)
-        assert said is not None
-        last = int((self.folder(job) / "last").readlink().name.split("-")[1].split(".")[0]) + 500
+        self.check_end(job, self.order_end(job), ranks)
+
+    def order_end(self, job: int, ahead: int = 500) -> int:
+        """Tell a job that has just begun its last step, which is returned."""
+        last = int((self.folder(job) / "last").readlink().name.split("-")[1].split(".")[0]) + ahead
         (self.home / "work" / f"end-{job}").write_text(str(last))
+        return last
+
+    def check_end(self, job: int, last: int, ranks: int = 1) -> None:
+        """Wait for the end, and compare every rank's value to the last bit."""
         self.lab.wait_state(job, "COMPLETED")
-        values = [(self.home / "work" / f"result-{rank}").read_text() for rank in range(ranks)]
+        values = [(self.folder(job) / f"result-{rank}").read_text() for rank in range(ranks)]
         assert values == expected(last, ranks)
 
 
