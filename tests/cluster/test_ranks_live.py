@@ -34,7 +34,7 @@ def site(cluster: Lab) -> Iterator[Site]:
 
 
 def test_ranks_under_srun_and_of_a_launcher_are_saved_by_ask_and_by_signal(site: Site) -> None:
-    """Under srun each rank has a wrapper of its own; a launcher has one before it, and is spared."""
+    """Under srun each rank has a wrapper of its own; a launcher one before it, and is spared."""
     launcher = site.home / "lib" / "torchrun"
     launcher.write_text(TORCHRUN)
     srun = site.submit(ranks=4, start=f"srun --mpi=none -n4 {RUN}")
