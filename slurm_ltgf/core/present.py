@@ -19,7 +19,7 @@ from slurm_ltgf.core.quota import Period, QuotaState
 #: Points of a forecast.
 POINTS = 24
 #: A pool from this score on is worth a sentence, if jobs are blocked there.
-SCORE = 0.3
+SCORE = 0.1
 NAMED = 3
 
 

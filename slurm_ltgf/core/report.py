@@ -184,7 +184,7 @@ def _saved(
 
 def edges_of(window: Window) -> IntArray:
     """The edges of a window's stretches, each of the same length to a second."""
-    k = max(min(STRETCHES, window.length_s // 60), 1)
+    k = max(min(STRETCHES, window.length_s), 1)
     edges: IntArray = np.round(np.linspace(window.start, window.end, k + 1)).astype(np.int64)
     return edges
 

@@ -250,7 +250,7 @@ def _percent(part: float | None) -> str:
 
 def _hours(gpu_s: float) -> str:
     hours = gpu_s / 3600
-    return f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.1f} GPU-hours"
+    return f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.2g} GPU-hours"
 
 
 def _wait(seconds: float) -> str:

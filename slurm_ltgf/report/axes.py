@@ -99,7 +99,7 @@ class Scale:
         if kind == "seconds":
             return _clock(value, value if self.axis.log else step)
         if kind == "date":
-            form = "%d %b" if step >= DAY else "%d %b %H:%M"
+            form = "%d %b" if step >= DAY else "%d %b %H:%M" if step >= MINUTE else "%H:%M:%S"
             return datetime.fromtimestamp(value, UTC).strftime(form)
         return f"{100 * value:.4g} %" if kind == "percent" else f"{value:,.6g}"
 

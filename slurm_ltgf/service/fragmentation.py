@@ -110,11 +110,19 @@ def past_demand(runs: Runs) -> list[tuple[Shape, int]]:
         )
         kind, gpus = records.devices(gres or requested)
         if gpus:
-            counted[partition, kind, gpus, len(expand_hostlist(nodes)) or 1] += jobs
+            counted[partition, kind, gpus, _host_count(nodes)] += jobs
     return [
         (Shape(0, partition.split(","), kind, float(gpus), nodes), jobs)
         for (partition, kind, gpus, nodes), jobs in sorted(counted.items())
     ]
+
+
+def _host_count(nodes: str) -> int:
+    """On how many nodes a run was; 1 where its node list cannot be read."""
+    try:
+        return len(expand_hostlist(nodes)) or 1
+    except ValueError:
+        return 1
 
 
 # --- a pool ---------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ USERS = {
 NODES = (NodeType(8, 8, "a100"), NodeType(4, 8, "h100"))
 GPUS = {"a100": 64.0, "h100": 32.0}
 NAMES = (*(f"a{i:02}" for i in range(1, 9)), *(f"h{i:02}" for i in range(1, 5)))
-WEEKS = (("fifo", 2), ("ltgf-lease:lease=1h", 21))
+WEEKS = (("fifo", 2), ("ltgf-lease:lease=1h", 48))
 JOBS, LOAD = 2600, 1.5
 CHECKPOINT_S = 5
 GRES = {"a100": "gpu:a100={0},gpu={0}", "h100": "gpu:h100={0},gpu={0}"}

@@ -25,7 +25,7 @@ PER_NODE = 8
 JUST_ENDED = 3
 POOLS = (("gpu", "a100"), ("short", "a100"), ("h100", "h100"))
 #: Account -> its budget in GPU-hours.
-BUDGETS_H = {"astro": 8_600, "bio": 5_000, "climate": 7_000, "speech": 6_000}
+BUDGETS_H = {"astro": 6_400, "bio": 5_000, "climate": 5_500, "speech": 6_000}
 #: GPU-hours used in the month before the report's week.
 USED_BEFORE_H = {"astro": 1_700, "bio": 1_400, "climate": 4_400, "speech": 900}
 

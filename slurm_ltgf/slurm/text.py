@@ -47,6 +47,8 @@ __all__ = [
 _GPU_TRES = re.compile(r"gres/((?:gpu|mps|shard)(?::[^=]+)?)")
 #: What would be a GPU if sacct wrote it so, or a type by its number in slurmdbd: no 0 is meant.
 _UNCLEAR_TRES = re.compile(r"(gres[/:])?(gpu|mps|shard)(:.*)?|\d+", re.IGNORECASE)
+#: Hosts that a range may stand for.
+_MOST_HOSTS = 1_000_000
 #: More of one kind no job can hold: a damaged number.
 _MOST = 10**8
 _GPU_GRES = re.compile(r"(gpu|mps|shard)(?::([^:]+))?[:=](\d+)")
@@ -248,6 +250,8 @@ def _hosts(part: str) -> list[str]:
     hosts = [""]
     for literal, ranges in re.findall(r"([^\[\]]+)|\[([^\[\]]+)\]", part):
         pieces = _numbers(ranges) if ranges else [literal]
+        if len(hosts) * len(pieces) > _MOST_HOSTS:
+            raise ValueError(f"more hosts than any cluster has: {part!r}")
         hosts = [host + piece for host in hosts for piece in pieces]
     return hosts
 
@@ -257,6 +261,8 @@ def _numbers(ranges: str) -> list[str]:
     for item in ranges.split(","):
         match = re.fullmatch(r"(\d+)-(\d+)", item)
         if match:
+            if int(match[2]) - int(match[1]) >= _MOST_HOSTS:
+                raise ValueError(f"more hosts than any cluster has: {item!r}")
             width = len(match[1])
             found += [f"{n:0{width}}" for n in range(int(match[1]), int(match[2]) + 1)]
         else:

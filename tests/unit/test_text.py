@@ -138,6 +138,12 @@ def test_a_host_list_that_was_cut_is_an_error():
         text.expand_hostlist("n[1-3")
 
 
+@pytest.mark.parametrize("hosts", ["n[1-99999999999]", "r[0-9999]n[0-9999]"])
+def test_a_host_list_longer_than_any_cluster_is_refused_not_made(hosts):
+    with pytest.raises(ValueError, match="more hosts than any cluster has"):
+        text.expand_hostlist(hosts)
+
+
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = int(datetime(2026, 3, 10, 15, 30, tzinfo=BERLIN).timestamp())
 

@@ -90,7 +90,7 @@ def test_waits_and_use_and_lost_work_are_compared():
     assert found == (
         "GPUs were in use 90 % of the time, 80 % before.",
         "Half of the jobs started within 2 h, before within 60 s.",
-        "2.0 GPU-hours of work were lost, 0.0 GPU-hours before.",
+        "2 GPU-hours of work were lost, 0 GPU-hours before.",
     )
 
 
@@ -104,7 +104,7 @@ def test_what_to_do_follows_from_what_is_wrong():
     assert "Ask i whether" in of(tenant("a", 10), tenant("i", 0, 0)).todo[0]
     free = replace(PULSE, free_gpu_s=6.0 * H, lost_gpu_s=2.0 * H)
     found = of(tenant("a", 10), pulse=free, skipped=1, suspects=2).todo
-    assert "6.0 GPU-hours stood free (6 % of all)" in found[0]
+    assert "6 GPU-hours stood free (6 % of all)" in found[0]
     assert "save their work" in found[1]
     assert found[2].endswith("1 row could not be read, 2 records cannot be right.")
 
