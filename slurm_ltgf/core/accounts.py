@@ -97,10 +97,6 @@ class Book:
         """Users of an account."""
         return frozenset(row.user for row in self.users if row.account == account)
 
-    def accounts_of(self, user: str) -> frozenset[str]:
-        """Accounts of a user."""
-        return frozenset(row.account for row in self.users if row.user == user)
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:

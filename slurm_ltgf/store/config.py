@@ -113,7 +113,7 @@ def _section(name: str, section: str, table: object) -> Struct:
     made = read_section(name, section, SECTIONS[section], table)
     if isinstance(made, Site) and not _is_timezone(made.timezone):
         row = settings_of(section, SECTIONS[section])["timezone"]
-        raise refused(name, row, made.timezone)
+        raise refused(name, section, row, made.timezone)
     return made
 
 

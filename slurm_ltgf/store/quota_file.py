@@ -103,17 +103,21 @@ def _qos(name: str, tables: Mapping[str, object]) -> dict[str, QosTable]:
 
 def _check_hours(name: str, section: str, table: Limits | QosTable) -> None:
     """Refuse hours that are no whole minutes: Slurm has nothing finer."""
-    rows = settings_of(section, type(table))
-    try:
-        hours_min(table.gpu_hours)
-    except ValueError as exc:
-        raise refused(name, rows["gpu_hours"], table.gpu_hours) from exc
+    if not _are_whole(table.gpu_hours):
+        row = settings_of(section, type(table))["gpu_hours"]
+        raise refused(name, section, row, table.gpu_hours)
     for kind, hours in (table.gpu_type_hours or {}).items():
-        try:
-            if hours_min(hours) is None:
-                raise ValueError(hours)
-        except ValueError as exc:
-            raise refused(name, rows["gpu_type_hours"], {kind: hours}) from exc
+        if not _are_whole(hours) or hours == "none":
+            row = settings_of(section, type(table))["gpu_type_hours"]
+            raise refused(name, section, row, {kind: hours})
+
+
+def _are_whole(hours: float | str | None) -> bool:
+    try:
+        hours_min(hours)
+    except ValueError:
+        return False
+    return True
 
 
 def hours_min(hours: float | str | None) -> int | None:

@@ -7,6 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,19 +57,25 @@ def read_section(name: str, section: str, struct: type[S], table: object) -> S:
         ConfigError: an unknown key, or a value that the struct does not take.
     """
     given = table_of(name, section, table)
-    settings = settings_of(section, struct)
+    settings = _rows(struct)
     refuse_unknown(name, f"{section}.", given, list(settings))
     values = {}
     for key, value in given.items():
         row = settings[key]
         if not _is_finite(value):
-            raise refused(name, row, value)
+            raise refused(name, section, row, value)
         values[key] = _seconds(value, row.endless) if row.unit == "duration" else value
     try:
         return msgspec.convert(values, struct)
     except msgspec.ValidationError as exc:
         key = _key_at(str(exc))
-        raise refused(name, settings[key], given[key]) from exc
+        raise refused(name, section, settings[key], given[key]) from exc
+
+
+@cache
+def _rows(struct: type[Struct]) -> dict[str, Setting]:
+    """A struct's settings by their names, whichever section they are of."""
+    return settings_of("", struct)
 
 
 def _is_finite(value: object) -> bool:
@@ -78,9 +85,9 @@ def _is_finite(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def refused(name: str, row: Setting, value: object) -> ConfigError:
+def refused(name: str, section: str, row: Setting, value: object) -> ConfigError:
     """The complaint about a value."""
-    return ConfigError(f"{name}: {row.section}.{row.key}: must be {row.must}, got {value!r}")
+    return ConfigError(f"{name}: {section}.{row.key}: must be {row.must}, got {value!r}")
 
 
 def _key_at(message: str) -> str:

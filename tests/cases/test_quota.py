@@ -88,7 +88,8 @@ def test_quo_01_success_that_changed_nothing_is_not_success(ledger, tmp_path):
 # --- QUO-03 ---------------------------------------------------------------------------------------
 
 SACCTMGR = r"""
-{ printf '%s|' "$@"; readlink /proc/$$/fd/0; } >> "$FAKE/calls"
+line=$(printf '%s|' "$@"; readlink /proc/$$/fd/0)
+echo "$line" >> "$FAKE/calls"
 case "$*" in
 *dump*) for word; do case $word in file=*) cp "$FAKE/dump" "${word#file=}" ;; esac; done ;;
 *"show qos"*) echo "normal|||" ;;

@@ -117,7 +117,7 @@ def test_what_is_wanted_is_there_and_the_rest_is_as_it_was(book, wanted):
 def test_nobody_is_left_without_a_default_account_who_has_an_account(book, wanted):
     after = made(book, plan(wanted, book).changes)
     for user in {row.user for row in after.users}:
-        assert after.defaults[user] in after.accounts_of(user)
+        assert user in after.members(after.defaults[user])
 
 
 @given(books(), wants)
