@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from slurm_ltgf.cli.app import App
@@ -75,14 +74,10 @@ class Facts:
 
     def _budgets(self, seen: View) -> Iterable[QuotaState]:
         """As `ltgf quota show` has them, with the queue of the pass."""
-        from slurm_ltgf.cli.quota_plan import credits_min_of, quota_file
+        from slurm_ltgf.cli.quota_plan import site_rules
         from slurm_ltgf.service.quota import states
-        from slurm_ltgf.service.quota_wanted import rules_of
-        from slurm_ltgf.store.quota_file import QuotaFile
 
-        is_there = Path(self._app.config.site.quota_file).exists()
-        file = quota_file(self._app, None) if is_there else QuotaFile()
-        rules = rules_of(file, credits_min_of(self._app, file, self._ledger))
+        rules = site_rules(self._app, self._ledger)
         edges = replace(self._app.quota_edges(), queue=lambda: seen.queue)
         return states(edges, self._ledger, self._app.config, rules, now=seen.now).states
 

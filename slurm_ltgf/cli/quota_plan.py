@@ -18,7 +18,8 @@ from slurm_ltgf.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from slurm_ltgf.core.accounts import Book
-    from slurm_ltgf.core.quota_wanted import Wanted
+    from slurm_ltgf.core.quota_wanted import Plan, Wanted
+    from slurm_ltgf.service.quota import Rules
     from slurm_ltgf.service.quota_apply import Applied, Hands
     from slurm_ltgf.service.quota_look import Look
     from slurm_ltgf.store.ledger import Ledger
@@ -45,9 +46,9 @@ def plan(ctx: click.Context, /, *, file_: Path | None, json_: bool) -> None:
     seen = looked(app, file)
     notes = notes_of(seen, app.quota_edges(), probe.billing_weights())
     if json_:
-        render.as_json(_plan_json(seen, notes, app.cluster()))
+        render.as_json(_plan_json(seen.plan, notes, file.name, app.cluster()))
     else:
-        show_plan(seen, notes)
+        show_plan(seen.plan, notes, file.name, "ltgf quota apply")
     ctx.exit(DRIFT if seen.plan.changes or seen.plan.refused else 0)
 
 
@@ -95,10 +96,10 @@ def undo(ctx: click.Context, /, *, undo_file: Path | None, dry_run: bool, json_:
     wanted = going_back(content)
     if dry_run:
         found = changes_of(wanted, hands_of(app).read())
-        for change in found.changes:
-            click.echo(text.line(change))
-        for refusal in found.refused:
-            click.echo(text.refused_line(refusal))
+        if json_:
+            render.as_json(_plan_json(found, (), str(path), app.cluster()))
+        else:
+            show_plan(found, (), str(path), "ltgf quota undo")
         ctx.exit(DRIFT if found.changes or found.refused else 0)
     with changing(app) as ledger:
         applied = _made(app, lambda _: wanted, ledger, why=f"undo {path.name}")
@@ -134,6 +135,21 @@ def credits_min_of(app: App, file: QuotaFile, ledger: Ledger | None) -> dict[str
     from slurm_ltgf.service.quota_look import credits_of
 
     return credits_of(file, ledger, app.site, app.cluster(), now=now())
+
+
+def site_file(app: App, named: Path | None = None) -> QuotaFile | None:
+    """The file, for those who can do without one; None: there is none, and none was named."""
+    is_there = named is not None or Path(app.config.site.quota_file).exists()
+    return quota_file(app, named) if is_there else None
+
+
+def site_rules(app: App, ledger: Ledger) -> Rules:
+    """How budgets are told here: as the site's quota.toml says, if it has one."""
+    from slurm_ltgf.service.quota_wanted import rules_of
+    from slurm_ltgf.store.quota_file import QuotaFile
+
+    file = site_file(app) or QuotaFile()
+    return rules_of(file, credits_min_of(app, file, ledger))
 
 
 def looked(app: App, file: QuotaFile) -> Look:
@@ -179,27 +195,27 @@ def _made(app: App, want: Callable[[Book], Wanted], ledger: Ledger, *, why: str)
     return apply(want, hands_of(app), ledger, doing)
 
 
-def show_plan(seen: Look, notes: tuple[str, ...]) -> None:
-    """A plan for people."""
-    for change in seen.plan.changes:
+def show_plan(found: Plan, notes: tuple[str, ...], name: str, how: str) -> None:
+    """A plan for people. name: of its file; how: what makes it so."""
+    for change in found.changes:
         click.echo(text.line(change))
-    for refusal in seen.plan.refused:
+    for refusal in found.refused:
         click.echo(text.refused_line(refusal))
     for note in notes:
         click.echo(f"note: {render.clean(note)}")
-    count = len(seen.plan.changes)
-    if not count and not seen.plan.refused:
-        click.echo(f"{seen.file.name}: nothing to change")
+    count = len(found.changes)
+    if not count and not found.refused:
+        click.echo(f"{render.clean(name)}: nothing to change")
     elif count:
-        click.echo(f"{count} to change: ltgf quota apply")
+        click.echo(f"{count} to change: {how}")
 
 
-def _plan_json(seen: Look, notes: tuple[str, ...], cluster: str) -> dict[str, Any]:
+def _plan_json(found: Plan, notes: tuple[str, ...], name: str, cluster: str) -> dict[str, Any]:
     return {
         "meta": {"version": __version__, "generated": now(), "cluster": cluster},
-        "file": seen.file.name,
-        "changes": [text.change_json(change) for change in seen.plan.changes],
-        "refused": text.refused_json(seen.plan.refused),
+        "file": name,
+        "changes": [text.change_json(change) for change in found.changes],
+        "refused": text.refused_json(found.refused),
         "warnings": list(notes),
     }
 

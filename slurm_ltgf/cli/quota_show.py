@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,10 +11,12 @@ import click
 from slurm_ltgf import __version__
 from slurm_ltgf.cli import options, render
 from slurm_ltgf.cli.app import App, now
-from slurm_ltgf.cli.quota_plan import credits_min_of, file_option, hands_of, quota_file
+from slurm_ltgf.cli.quota_plan import credits_min_of, file_option, hands_of, site_file
 from slurm_ltgf.cli.render import Column
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from slurm_ltgf.core.quota import QuotaState
     from slurm_ltgf.service.quota import QuotaView
     from slurm_ltgf.store.ledger import Credit
@@ -98,8 +99,8 @@ def _view(app: App, named: Path | None) -> tuple[QuotaView, list[Credit], list[s
     from slurm_ltgf.service.quota_wanted import rules_of
     from slurm_ltgf.store.quota_file import QuotaFile
 
-    is_there = named is not None or Path(app.config.site.quota_file).exists()
-    file = quota_file(app, named) if is_there else QuotaFile()
+    found = site_file(app, named)
+    file = found or QuotaFile()
     edges, moment = app.quota_edges(), now()
     with app.ledger(readonly=True) as ledger:
         credits_min = credits_min_of(app, file, ledger)
@@ -107,7 +108,7 @@ def _view(app: App, named: Path | None) -> tuple[QuotaView, list[Credit], list[s
         view = states(edges, ledger, app.config, rules, now=moment)
         since = file_period(file, app.site, now=moment).start
         credits_ = ledger.credits(edges.cluster, since)
-    return view, credits_, _differing(file, view, credits_min) if is_there else []
+    return view, credits_, _differing(file, view, credits_min) if found else []
 
 
 def _differing(file: QuotaFile, view: QuotaView, credits_min: dict[str, int]) -> list[str]:

@@ -112,6 +112,7 @@ def _facts(app: App, given: dict[str, Any]) -> tuple[Facts, Comparison | None]:
 def _present(app: App, ledger: Ledger, found: Facts) -> Present | None:
     """The site now, as far as Slurm tells."""
     from slurm_ltgf.cli.frag import fragmentation_edges
+    from slurm_ltgf.cli.quota_plan import site_rules
     from slurm_ltgf.service.report_present import present
 
     return present(
@@ -120,6 +121,7 @@ def _present(app: App, ledger: Ledger, found: Facts) -> Present | None:
         found,
         pools=lambda: fragmentation_edges(app),
         budgets=app.quota_edges,
+        rules=lambda: site_rules(app, ledger),
     )
 
 

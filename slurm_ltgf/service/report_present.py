@@ -33,7 +33,7 @@ def present(
     *,
     pools: Callable[[], FragmentationEdges],
     budgets: Callable[[], QuotaEdges],
-    rules: Rules | None = None,
+    rules: Callable[[], Rules] = Rules,
 ) -> Present | None:
     """The site now; None: the report is of a time long ago, or of several clusters.
 
@@ -52,7 +52,7 @@ def present(
     try:
         edges = budgets()
         if edges.cluster in facts.clusters:
-            view = states(edges, ledger, config, rules, now=now)
+            view = states(edges, ledger, config, rules(), now=now)
             courses = tuple(_courses(ledger, config, facts, view))
             found = replace(found, budgets=courses, period=view.period, notes=view.notes)
     except LtgfError as exc:
