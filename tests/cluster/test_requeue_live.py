@@ -54,9 +54,12 @@ def test_requeued_with_its_work(site: Site, ranks: int) -> None:
     assert site.restarts(job) == 1
     with Ledger(site.ltgf.path, readonly=True) as ledger:
         entries = ledger.audit_last(10, job_id=str(job), action="requeue")
-        kept = ledger.kept("ltgf")
+        kept, counters = ledger.kept("ltgf"), ledger.counters("ltgf")
     assert [entry.new for entry in entries] == ["requeued", "requeueing", "asked"]
     assert "for: room for another" in entries[0].reason
+    assert counters["requeues", "saved"] == counters["checkpoints", "saved"] == 1
+    assert counters["saved_gpu_s", ""] == done["saved_gpu_s"]
+    assert counters["lost_gpu_s", ""] == done["lost_gpu_s"]
     assert [(key[0], until) for key, until in kept.items()] == [(job, done["saved"])]
 
 
