@@ -126,29 +126,17 @@ def readings(
     answer = fairness(ledger, config, Question(cluster=cluster, jobs=True), now=now)
     (name,) = answer.clusters
     pricing = pricing_of(config, shards_per_gpu=shards_per_gpu(ledger, name))
-    tenant_of = answer.measurement.tenant_of.get
     open_runs = _open_runs(ledger, config, name, now=answer.known_until or now)
     used = [one for one in ledger.used(name) if is_managed(one.partition, config)]
-    present = _by_tenant(open_runs, lambda run: tenant_of(run.account))
-    counted = _by_tenant(used, lambda one: tenant_of(one.account))
-    there = [row for row in answer.measurement.fairness.tenants if not row.deleted]
-    there.sort(key=lambda row: (-(row.weight or 0), row.tenant))
-    told = sorted(there[:most_tenants], key=lambda row: row.tenant)
+    tenants = _tenants(answer, open_runs, used, pricing)
     last = last_pass(ledger, name)
     oldest = now - config.site.stale_after_s
     return Readings(
         cluster=name,
         time=now,
         answer=answer,
-        tenants=tuple(
-            TenantReading(
-                row,
-                _present(present.get(row.tenant, ()), pricing),
-                _counted(counted.get(row.tenant, ()), pricing),
-            )
-            for row in told
-        ),
-        left_out=len(there) - len(told),
+        tenants=_heaviest(tenants, most_tenants),
+        left_out=max(len(tenants) - most_tenants, 0),
         present=_present(open_runs, pricing),
         counted=_counted(used, pricing),
         capacity_gpus=_capacity(ledger, config, name, answer.window),
@@ -160,6 +148,30 @@ def readings(
         look=_look(ledger, name, since=oldest, most=most_tenants),
         jobs=_jobs(open_runs, answer, pricing, most_jobs),
     )
+
+
+def _tenants(
+    answer: Answer, open_runs: Sequence[Run], used: Sequence[Used], pricing: Pricing
+) -> list[TenantReading]:
+    """All tenants that there are now."""
+    tenant_of = answer.measurement.tenant_of.get
+    present = _by_tenant(open_runs, lambda run: tenant_of(run.account))
+    counted = _by_tenant(used, lambda one: tenant_of(one.account))
+    return [
+        TenantReading(
+            row,
+            _present(present.get(row.tenant, ()), pricing),
+            _counted(counted.get(row.tenant, ()), pricing),
+        )
+        for row in answer.measurement.fairness.tenants
+        if not row.deleted
+    ]
+
+
+def _heaviest(tenants: Iterable[TenantReading], most: int) -> tuple[TenantReading, ...]:
+    """Those with the largest weights, by name; of equal ones the first by name."""
+    ranked = sorted(tenants, key=lambda one: (-(one.index.weight or 0), one.index.tenant))
+    return tuple(sorted(ranked[:most], key=lambda one: one.index.tenant))
 
 
 def _open_runs(ledger: Ledger, config: Config, cluster: str, *, now: int) -> list[Run]:
