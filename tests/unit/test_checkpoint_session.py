@@ -13,7 +13,9 @@ import pytest
 
 from slurm_ltgf import checkpoint
 from slurm_ltgf.checkpoint.archive import MANIFEST, Archive, DamagedCheckpoint, check
+from slurm_ltgf.checkpoint.claims import Claims, What
 from slurm_ltgf.checkpoint.protocol import Action, Phase, withdrawn
+from slurm_ltgf.errors import UsageError
 from tests.training import JOB, Training, steps_kept
 
 
@@ -208,10 +210,30 @@ def test_slurms_signal_to_any_rank_saves_all_and_ends_the_program(training, rank
     for _ in range(2):
         training.processes[rank].send_signal(signal.SIGUSR2)
     training.wait()
-    training.steps = Archive(training.folder).last(say=print).step + 50
+    answer, found = training.answer(Phase.STOPPED), Archive(training.folder).last(say=print)
+    assert (answer.name, answer.step, answer.bytes) == (found.name, found.step, found.bytes)
+    training.steps = found.step + 50
     training.start()
     assert "as planned" in training.wait()[0]
     training.check()
+
+
+def test_what_slurm_stopped_and_what_goes_on_is_left_for_the_sites_books(training):
+    claims = Claims(training.folder)  # the site's board and the job's own folder in one
+    training.extra, training.steps = {"LTGF_CKPT_RECORDS": str(training.folder)}, 100000
+    for _ in range(2):
+        training.start()
+        training.ready()
+        training.processes[0].send_signal(signal.SIGUSR2)
+        training.wait()
+        assert claims.folder.exists() == (training.restart == 1)  # where nobody takes any, none
+        claims.make()
+    found = [claims.read(name)[1] for name in claims.names()]
+    told = {claim.what: claim for claim in found}
+    assert (len(found), set(told)) == (2, {What.CONTINUED, What.STOPPED})
+    went_on, stopped = told[What.CONTINUED], told[What.STOPPED]
+    assert went_on.step < stopped.step
+    assert went_on.saved_at <= went_on.time <= stopped.saved_at <= stopped.time
 
 
 def test_an_interval_makes_checkpoints_and_two_are_kept(training):
@@ -280,6 +302,20 @@ def save(ckpt, step, text="x"):
         (folder / "part").mkdir(exist_ok=True)
         (folder / "part" / "file").write_text(text)
     return ckpt.saved
+
+
+def test_a_session_may_name_signal_and_times_itself(alone, monkeypatch):
+    monkeypatch.setenv("LTGF_CKPT_TIMEOUT_S", "7")
+    monkeypatch.setenv("LTGF_CKPT_SIGNAL", "USR1@60")
+    place = checkpoint.session().place
+    assert (place.signal, place.timeout_s, place.interval_s) == ("USR1", 7, None)
+    place = checkpoint.session(signal="SIGUSR2", timeout_s=90, interval_s=3600).place
+    assert (place.signal, place.timeout_s, place.interval_s) == ("USR2", 90, 3600)
+    before = signal.getsignal(signal.SIGUSR2)
+    assert checkpoint.session(signal="").place.signal == ""
+    assert signal.getsignal(signal.SIGUSR2) == before
+    with pytest.raises(UsageError, match="signal 'USR9': must be a signal's name"):
+        checkpoint.session(signal="USR9")
 
 
 def test_outside_of_slurm_it_saves_into_a_folder_here(alone):

@@ -147,6 +147,36 @@ def test_slurms_own_signal_saves_too(wrapped):
     assert (wrapped.folder / "last").exists()
 
 
+SAVES_AND_ENDS = """
+import os, signal, time
+def save(*_):
+    os.mkdir(os.path.join(os.environ["LTGF_CKPT_DIR"], "a"))
+    os.symlink("a", os.path.join(os.environ["LTGF_CKPT_DIR"], "last"))
+    raise SystemExit
+signal.signal(signal.SIGUSR2, save)
+time.sleep(30)
+"""
+
+
+def test_a_program_that_saves_for_slurms_signal_and_ends_at_once_has_stopped(wrapped):
+    wrapped.start(sys.executable, "-c", SAVES_AND_ENDS)
+    wrapped.answer(Phase.READY)
+    assert ckpt(wrapped.folder, "stopped").returncode == 1
+    wrapped.process.send_signal(signal.SIGUSR2)
+    assert wrapped.end() == (0, "")
+    assert wrapped.answer(Phase.STOPPED).name == "a"
+    assert ckpt(wrapped.folder, "stopped").returncode == 0
+    assert ckpt(wrapped.folder, "stopped", SLURM_RESTART_COUNT="1").returncode == 1
+
+
+def test_a_program_that_ends_by_itself_has_not_stopped(wrapped):
+    wrapped.rank(3)
+    wrapped.answer(Phase.READY)
+    wrapped.answer(Phase.SAVED, wrapped.ask().id)
+    assert wrapped.end()[0] == 0
+    assert ckpt(wrapped.folder, "stopped").returncode == 1
+
+
 def test_term_is_passed_on_once_the_save_is_made(wrapped):
     wrapped.rank()
     wrapped.answer(Phase.READY)
