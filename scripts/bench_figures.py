@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from bench_cluster import a_pass
 from bench_frag import figures as fragmented
+from bench_leases import figures as leased
 from bench_metrics import figures as scraped
 from bench_simulate import simulations
 from rich.console import Console
@@ -494,6 +495,11 @@ def metrics(sizes: Sizes, folder: Path) -> list[Figure]:
     return [Figure(*row) for row in scraped(sizes.runs // 10, folder)]
 
 
+def leases(sizes: Sizes, folder: Path) -> list[Figure]:
+    """What the board of a large site costs a pass."""
+    return [Figure(*row) for row in leased(sizes.queue // 2, folder)]
+
+
 FIGURES: dict[str, Callable[[Sizes, Path], list[Figure]]] = {
     "read": reading,
     "fairness": fairness,
@@ -504,6 +510,7 @@ FIGURES: dict[str, Callable[[Sizes, Path], list[Figure]]] = {
     "simulate": simulating,
     "frag": fragmentation,
     "metrics": metrics,
+    "leases": leases,
 }
 
 

@@ -89,8 +89,12 @@ def pools_of(
     """
     taken: dict[frozenset[tuple[str, str]], list[Shape]] = {}
     put_off = []
+    known: dict[tuple[tuple[str, ...], str], frozenset[tuple[str, str]]] = {}
     for shape in (*promised, *shapes):
-        nodes = _nodes_for(shape, places)
+        kind = (tuple(shape.partitions), shape.gpu_type)
+        if kind not in known:  # many jobs ask alike, of thousands of nodes
+            known[kind] = _nodes_for(shape, places)
+        nodes = known[kind]
         if nodes in taken:
             taken[nodes].append(shape)
         elif nodes and not any(nodes & other for other in taken):

@@ -82,7 +82,7 @@ def judge(
     Where nobody may move it is told all the same what would be done.
     """
     pools = state(site, past)
-    savers = Savers(config, edges.uid_of)
+    savers = Savers(config, edges.uid_of, moves.memory)
     binds, known = edges.binds(), moves.files.all()
     promised = Promised.of(known, site)
     movers = Movers(

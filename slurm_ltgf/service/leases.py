@@ -83,7 +83,7 @@ def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: Lease
     holds = {hold.job_id: hold for hold in seen.holds}
     ours = [job for job in holding if job.job_id in holds and holds[job.job_id].gpus > 0]
     kept = _exempt(ours, seen, config, moves, refusals(ledger, ASKER, now - config.lease.min_run_s))
-    savers = Savers(config, edges.uid_of)
+    savers = Savers(config, edges.uid_of, moves.memory)
     over = [job for job in ours if now - job.start >= lease_s and job.job_id not in kept]
     expired = {job.job_id: _leased(job, holds[job.job_id], savers.saver(job)) for job in over}
     # where nobody may yield it is still told who would

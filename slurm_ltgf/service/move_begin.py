@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slurm_ltgf.checkpoint.board import BoardError
@@ -24,6 +24,7 @@ from slurm_ltgf.service.move_facts import (
     objections,
     the_one,
 )
+from slurm_ltgf.service.savers import BoardMemory
 from slurm_ltgf.slurm.requeue import Running
 from slurm_ltgf.store.config import Checkpoint
 from slurm_ltgf.store.moves import MoveFiles
@@ -38,6 +39,7 @@ class Beginnings:
     settings: Checkpoint
     pricing: Pricing
     requeued_before: Callable[[int], int] = lambda job_id: 0
+    memory: BoardMemory = field(default_factory=BoardMemory, compare=False, repr=False)
 
     @property
     def boards(self) -> Boards:
