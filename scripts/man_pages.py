@@ -19,7 +19,9 @@ import click
 from slurm_ltgf import __version__
 from slurm_ltgf.checkpoint import shell
 from slurm_ltgf.cli.main import COMMANDS, cli
-from slurm_ltgf.store.settings import SECTIONS, settings_of
+from slurm_ltgf.store.config_pages import QUOTA_ABOUT, QUOTA_RULES
+from slurm_ltgf.store.quota_settings import QUOTA_SECTIONS
+from slurm_ltgf.store.settings import SECTIONS, Setting, settings_of
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 78
@@ -45,6 +47,7 @@ def man_pages() -> dict[str, Callable[[], str]]:
         "man/ltgf.1": ltgf_page,
         "man/ltgf-ckpt.1": ckpt_page,
         "man/ltgf.toml.5": toml_page,
+        "man/quota.toml.5": quota_toml_page,
         "man/ltgf-mps.8": mps_page,
     }
     return pages | {f"man/ltgf-{name}.1": partial(command_page, name) for name in COMMANDS}
@@ -152,6 +155,25 @@ def toml_page() -> str:
         parts.append((f"[{section}]", intro + tagged(rows)))
     parts.append(("FILES", tagged(FILES[:2])))
     return page("ltgf.toml", 5, "Settings of slurm-ltgf.", parts, see=["ltgf(1)", "ltgf-init(1)"])
+
+
+def quota_toml_page() -> str:
+    """quota.toml(5): every key of the file that ltgf quota reads."""
+    parts = [("DESCRIPTION", paragraphs(f"{QUOTA_ABOUT}\n\n{QUOTA_RULES}"))]
+    for section, struct in QUOTA_SECTIONS.items():
+        rows = (
+            (row.key, f"{row.meaning} ({row.unit}{left_out(row)})")
+            for row in settings_of(section, struct).values()
+        )
+        intro = paragraphs(inspect.cleandoc(struct.__doc__ or ""))
+        parts.append((f"[{section}]", intro + tagged(rows)))
+    see = ["ltgf-quota(1)", "ltgf.toml(5)", "sacctmgr(1)"]
+    return page("quota.toml", 5, "Quotas and budgets of GPUs, for ltgf quota.", parts, see=see)
+
+
+def left_out(row: Setting) -> str:
+    """What a key that is left out is, if it is anything."""
+    return "" if row.default == "None" else f"; left out: {row.default}"
 
 
 def mps_page() -> str:

@@ -49,7 +49,7 @@ def _hours(setting: Setting, old: str, new: str) -> str:
     """GPU-minutes in GPU-hours too, since that is how people think."""
     if setting.option != "GrpTRESMins" or not setting.tres.startswith("gres/gpu"):
         return ""
-    shown = [f"{int(minutes) / 60:g}" if minutes else "none" for minutes in (old, new)]
+    shown = [f"{int(minutes) / 60:.4g}" if minutes else "none" for minutes in (old, new)]
     hours = shown[1] if not old else " -> ".join(shown)
     return "" if hours == "none" else f" ({hours} GPU-hours)"
 

@@ -7,9 +7,23 @@ python -m slurm_ltgf.store.config_pages md > docs/reference/ltgf-toml.md
 from __future__ import annotations
 
 import sys
+import textwrap
 
 from slurm_ltgf.store.quota_settings import QUOTA_SECTIONS
 from slurm_ltgf.store.settings import SECTIONS, Setting, settings_of
+
+#: What quota.toml is, and what a key that it leaves out means.
+QUOTA_ABOUT = (
+    "The file that `ltgf quota` reads: `site.quota_file`, by default /etc/ltgf/quota.toml. "
+    "Unknown names and values out of range are refused with one line that names file and key."
+)
+QUOTA_RULES = (
+    "Of an account that is named, every limit of GPUs is in the file: what it leaves out is taken "
+    "from `[defaults]`, and else is no limit. A weight, a parent and users that are left out stay "
+    "as they are. `[defaults]` is also for accounts that have users and that the file does not "
+    "name: each gets what it has none of (Fairshare 1, no limit of GPUs), once. Limits of CPUs, "
+    "memory and jobs are never touched."
+)
 
 
 def as_toml() -> str:
@@ -49,20 +63,10 @@ def as_markdown() -> str:
 
 def quota_as_markdown() -> str:
     """The reference page of quota.toml; this is docs/reference/quota-toml.md."""
-    parts = [
-        "# quota.toml",
-        "",
-        "For administrators: every key of the file that `ltgf quota` reads (`site.quota_file`, by",
-        "default /etc/ltgf/quota.toml). How to use it is in",
-        "[set-quotas-by-file.md](../how-to/set-quotas-by-file.md). Unknown names and values out of",
-        "range are refused with one line that names file and key.",
-        "",
-        "Of an account that is named, every limit of GPUs is in the file: what it leaves out is",
-        "taken from `[defaults]`, and else is no limit. A weight, a parent and users that are left",
-        "out stay as they are. `[defaults]` is also for accounts that have users and that the file",
-        "does not name: each gets what it has none of (Fairshare 1, no limit of GPUs), once.",
-        "Limits of CPUs, memory and jobs are never touched.",
-    ]
+    parts = ["# quota.toml", "", "For administrators: every key."]
+    parts += textwrap.wrap(QUOTA_ABOUT, 100)
+    parts += ["How to use it is in [set-quotas-by-file.md](../how-to/set-quotas-by-file.md).", ""]
+    parts += textwrap.wrap(QUOTA_RULES, 100)
     for section, struct in QUOTA_SECTIONS.items():
         parts += ["", f"## [{section}]", "", f"{struct.__doc__}", ""]
         parts += ["| key | unit | left out | meaning |", "|---|---|---|---|"]

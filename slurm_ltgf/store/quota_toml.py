@@ -10,7 +10,7 @@ from slurm_ltgf.store.quota_file import shown_hours
 
 HEAD = """\
 # Who gets how many GPUs and GPU-hours of cluster {cluster}: what Slurm had when this was written.
-# Change it, then: ltgf quota plan; ltgf quota apply. Keys: docs/reference/quota-toml.md.
+# Change it, then: ltgf quota plan; ltgf quota apply. Keys: man quota.toml.
 
 [budgets]
 period = "slurm"        # budgets begin anew as PriorityUsageResetPeriod says

@@ -41,6 +41,7 @@ def test_there_is_a_page_for_each_command_and_for_the_settings():
         "ltgf-ckpt.1",
         "ltgf-mps.8",
         "ltgf.toml.5",
+        "quota.toml.5",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import click
 import pytest
@@ -357,3 +358,33 @@ def test_a_dump_is_read_whole_with_a_users_default_and_partition():
 def test_a_dump_that_is_damaged_is_refused_by_line(line):
     with pytest.raises(InputError, match="sacctmgr dump, line 2: "):
         parse_dump(f"Parent - 'root'\n{line}\n")
+
+
+# --- the how-to -----------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "set-quotas-by-file.md"
+
+
+def test_the_how_to_shows_what_its_file_changes():
+    page = PAGE.read_text()
+    toml = page.split("## Change it\n\n```toml\n")[1].split("```")[0]
+    shown = page.split("$ ltgf quota plan\n")[1].split("```")[0]
+    rows = {
+        "root": AccountRow("root", ""),
+        "physics": AccountRow("physics", share=60),
+        "plasma": AccountRow("plasma", minutes={"gres/gpu": 60000}),
+        "old-lab": AccountRow("old-lab", share=2),
+    }
+    pairs = (("plasma", "bob"), ("old-lab", "eve"), ("physics", "eve"), ("old-lab", "bob"))
+    book = Book(
+        rows,
+        tuple(UserRow(*pair) for pair in pairs),
+        {"bob": "plasma", "eve": "old-lab"},
+        tres=TRES | {"gres/gpu:h100"},
+    )
+    seen = look(parsed(toml, "/etc/ltgf/quota.toml"), Sacctmgr.of(book).hands(), {})
+    lines = [click.unstyle(quota_text.line(change)) for change in seen.plan.changes]
+    running = QueueJob(77, "77", account="old-lab", user="bob", state="RUNNING")
+    lines += [f"note: {note}" for note in notes(toml, jobs=(running,), book=book)]
+    lines.append(f"{len(seen.plan.changes)} to change: ltgf quota apply\n")
+    assert "\n".join(lines) == shown
