@@ -10,7 +10,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -160,6 +161,18 @@ def note(text: str) -> None:
 def live() -> bool:
     """Whether standard error is a terminal on which progress may be drawn."""
     return sys.stderr.isatty() and "NO_PROGRESS" not in os.environ
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show on a terminal that something is going on."""
+    if not live():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
 
 
 def _plain(value: Cell) -> str:

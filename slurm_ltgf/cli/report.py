@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,9 +69,11 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if given["email"] and not any(Path(path).suffix == ".html" for path in given["output"]):
         raise UsageError("--email is for -o FILE.html: there is none")
     command_line = results.words(ctx, without=("output", "json_"))
-    facts, beside = _facts(App.of(ctx), given)
-    only = _only(given)
-    result = result_of(facts, only, command=command_line, is_demo=given["demo"], beside=beside)
+    shows_itself = given["from_file"] is not None
+    with nullcontext() if shows_itself else render.working("reading and measuring the history"):
+        facts, beside = _facts(App.of(ctx), given)
+        only = _only(given)
+        result = result_of(facts, only, command=command_line, is_demo=given["demo"], beside=beside)
     if given["json_"]:
         render.as_json(result)
     elif not given["output"]:
