@@ -1,4 +1,4 @@
-"""What the daemon leaves in the ledger for metrics: its passes, and now and then a look around."""
+"""What the daemon leaves for metrics beside the ledger: its passes, now and then a look around."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Facts:
             leases=None if judged is None else lease_kinds(judged),
             moves=moves,
         )
-        remember_pass(self._ledger, self._app.cluster(), last)
+        self._had("last pass", lambda: remember_pass(self._ledger, self._app.cluster(), last))
         if done.view.now - self._looked_at >= LOOK_S:
             self._looked_at = done.view.now
             self._look(done.view)
@@ -57,7 +57,8 @@ class Facts:
 
         pools = self._had("fragmentation", lambda: self._pools(seen))
         budgets = self._had("budgets", lambda: self._budgets(seen))
-        remember_look(self._ledger, self._app.cluster(), look_of(seen.now, pools, budgets))
+        look = look_of(seen.now, pools, budgets)
+        self._had("last look", lambda: remember_look(self._ledger, self._app.cluster(), look))
 
     def _pools(self, seen: View) -> Iterable[PoolState]:
         from slurm_ltgf.core.model import Window

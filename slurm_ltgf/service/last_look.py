@@ -1,18 +1,16 @@
-"""Fragmentation and budgets as the daemon last saw them: kept in the ledger for metrics.
+"""Fragmentation and budgets as the daemon last saw them: left beside the ledger for metrics.
 
 They need Slurm's queue, nodes and counters, which nobody should be asked for at each scrape.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from slurm_ltgf.store.beside import leave, left
 from slurm_ltgf.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -102,18 +100,14 @@ def look_of(
 
 
 def remember_look(ledger: Ledger, cluster: str, look: LastLook) -> None:
-    """Keep it in place of the one before."""
-    ledger.state_set(_key(cluster), json.dumps(asdict(look)))
+    """Keep it in place of the one before.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    leave(ledger.path, "look", cluster, asdict(look))
 
 
 def last_look(ledger: Ledger, cluster: str) -> LastLook | None:
     """The daemon's last look; None: there was none, or another version of ltgf made it."""
-    text = ledger.state_get(_key(cluster))
-    try:
-        return None if text is None else msgspec.json.decode(text, type=LastLook)
-    except msgspec.ValidationError:
-        return None
-
-
-def _key(cluster: str) -> str:
-    return f"last look {cluster}"
+    return left(ledger.path, "look", cluster, LastLook)

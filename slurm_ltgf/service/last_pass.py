@@ -1,15 +1,13 @@
-"""What the daemon's last pass saw that is in no other table: kept in the ledger for metrics."""
+"""What the daemon's last pass saw that is in no table of the ledger: left beside it for metrics."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from slurm_ltgf.core.lease import Action
+from slurm_ltgf.store.beside import leave, left
 from slurm_ltgf.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -34,17 +32,17 @@ class LastPass:
 
 
 def remember_pass(ledger: Ledger, cluster: str, done: LastPass) -> None:
-    """Keep it in place of the one before."""
-    ledger.state_set(_key(cluster), json.dumps(asdict(done)))
+    """Keep it in place of the one before.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    leave(ledger.path, "pass", cluster, asdict(done))
 
 
 def last_pass(ledger: Ledger, cluster: str) -> LastPass | None:
     """The daemon's last pass; None: there was none, or another version of ltgf made it."""
-    text = ledger.state_get(_key(cluster))
-    try:
-        return None if text is None else msgspec.json.decode(text, type=LastPass)
-    except msgspec.ValidationError:
-        return None
+    return left(ledger.path, "pass", cluster, LastPass)
 
 
 def lease_kinds(judged: LeaseView) -> dict[str, int]:
@@ -53,7 +51,3 @@ def lease_kinds(judged: LeaseView) -> dict[str, int]:
     for row in judged.rows:
         kinds["running" if row.verdict is None else row.verdict.action.value] += 1
     return kinds
-
-
-def _key(cluster: str) -> str:
-    return f"last pass {cluster}"

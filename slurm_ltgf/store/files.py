@@ -25,25 +25,30 @@ class FileError(LtgfError):
     exit_code = 74
 
 
-def replace_text(path: Path | str, text: str, *, mode: int = 0o644) -> None:
+def replace_text(path: Path | str, text: str, *, mode: int = 0o644, sync: bool = True) -> None:
     """Put a text (UTF-8) in a file's place; see `replace_bytes`."""
-    replace_bytes(path, text.encode(), mode=mode)
+    replace_bytes(path, text.encode(), mode=mode, sync=sync)
 
 
-def replace_bytes(path: Path | str, content: bytes, *, mode: int = 0o644) -> None:
+def replace_bytes(
+    path: Path | str, content: bytes, *, mode: int = 0o644, sync: bool = True
+) -> None:
     """Put a content in a file's place: readers see the old one or the new one, never half.
 
     Args:
         path: the file; its directory must exist.
         content: all of it.
         mode: permissions of the new file.
+        sync: whether it has to survive a power cut.
 
     Raises:
         FileError: it cannot be written; the old file stands.
     """
     path = Path(path)
     try:
-        _replace(path, content, mode)
+        _replace(path, content, mode, sync=sync)
+        if sync:
+            _sync_directory(path.parent)
     except OSError as exc:
         raise FileError(f"{path}: cannot write: {exc.strerror}") from exc
 
@@ -103,7 +108,7 @@ def _holder(text: str) -> str:
     return f"process {text.strip()}" if text.strip().isdecimal() else "another process"
 
 
-def _replace(path: Path, content: bytes, mode: int) -> None:
+def _replace(path: Path, content: bytes, mode: int, *, sync: bool) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -111,13 +116,13 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
             file.write(content)
             file.flush()
             os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
-    _sync_directory(path.parent)
 
 
 def _sync_directory(path: Path) -> None:
