@@ -35,7 +35,7 @@ def command(
     goes on where it was. JOBID: 123, or 123_4 of an array; a het job is requeued as a whole.
 
     With --after-signal, in a batch script whose program saved and ended because Slurm sent it a
-    signal: requeues the job if its time limit was the reason; Slurm requeues a preempted one. LEAD
+    signal: requeues the job if Slurm preempts it or its time limit is near, else does nothing. LEAD
     is the time that --signal names: --after-signal 120s after --signal=B:USR2@120.
     """
     if to_partition:

@@ -6,8 +6,10 @@ Each guard gives its sentence; none of them knows a clock or a file.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 HOUR_S = 3600
@@ -26,12 +28,19 @@ class Guards:
     section: str = "lease"
 
 
+class Failure(NamedTuple):
+    """A checkpoint or requeue that failed. whose: the user's number, or anything that tells."""
+
+    time: int
+    whose: int
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What counts for the guards. Times: epoch seconds; weekday 0 is Monday, minute of the day.
 
-    begun, failed: when moves of leases began, and when they failed. reset: when an admin closed
-    the breaker. maintenance_in_s: None: none is planned.
+    begun: when moves of leases began. reset: when an admin closed the breaker.
+    maintenance_in_s: None: none is planned.
     """
 
     now: int
@@ -39,7 +48,7 @@ class Situation:
     minute: int
     under_way: int = 0
     begun: Sequence[int] = ()
-    failed: Sequence[int] = ()
+    failed: Sequence[Failure] = ()
     reset: int = 0
     maintenance_in_s: int | None = None
 
@@ -53,7 +62,8 @@ def allowance(guards: Guards, seen: Situation, *, lease_s: float) -> tuple[int, 
     if ahead_s is not None and ahead_s < lease_s:
         what = "a lease would be over" if guards.section == "lease" else "a move would be worth it"
         return 0, f"a maintenance begins in {max(ahead_s, 0)} s, before {what}"
-    until = broken_until(guards, seen.failed, reset=seen.reset)
+    most_of_one = (guards.breaker + 1) // 2  # nobody alone stops the moves of all
+    until = broken_until(guards, seen.failed, reset=seen.reset, most_of_one=most_of_one)
     if until is not None and seen.now < until:
         return 0, (
             f"{guards.breaker} checkpoints failed within an hour: no moves for {until - seen.now}"
@@ -67,12 +77,31 @@ def allowance(guards: Guards, seen: Situation, *, lease_s: float) -> tuple[int, 
     return min(guards.concurrency - seen.under_way, guards.per_hour - made), ""
 
 
-def broken_until(guards: Guards, failed: Iterable[int], *, reset: int) -> int | None:
-    """When moves are allowed again after failures; None: there were not enough."""
-    counted = sorted(time for time in failed if time > reset)
-    for i in range(len(counted) - 1, guards.breaker - 2, -1):
-        if counted[i] - counted[i - guards.breaker + 1] < HOUR_S:
-            return counted[i] + guards.breaker_rest_s
+def set_aside(guards: Guards, seen: Situation) -> dict[int, int]:
+    """Those of whose checkpoints alone so many failed -> for how many seconds they rest."""
+    found = {}
+    for whose in {failure.whose for failure in seen.failed}:
+        own = [failure for failure in seen.failed if failure.whose == whose]
+        until = broken_until(guards, own, reset=seen.reset)
+        if until is not None and seen.now < until:
+            found[whose] = until - seen.now
+    return found
+
+
+def broken_until(
+    guards: Guards, failed: Iterable[Failure], *, reset: int, most_of_one: int | None = None
+) -> int | None:
+    """When moves are allowed again after failures; None: there were not enough.
+
+    Args:
+        reset: failures until then do not count. most_of_one: so many of one's count at most.
+    """
+    counted = sorted(failure for failure in failed if failure.time > reset)
+    for i in range(len(counted) - 1, -1, -1):
+        last = counted[i].time
+        of = Counter(whose for time, whose in counted[: i + 1] if last - time < HOUR_S)
+        if sum(min(n, most_of_one or n) for n in of.values()) >= guards.breaker:
+            return last + guards.breaker_rest_s
     return None
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from slurm_ltgf.core.defrag import Plan, Rules, Start, plan
 from slurm_ltgf.core.fragmentation import PoolState
-from slurm_ltgf.core.lease_guards import Guards, allowance
+from slurm_ltgf.core.lease_guards import Guards, Situation, allowance
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.core.move import Move
 from slurm_ltgf.errors import SlurmRefused
@@ -23,7 +23,7 @@ from slurm_ltgf.service.defrag_facts import Binds, Movers, Promised, rooms, wait
 from slurm_ltgf.service.fragmentation import Asked, Site, state
 from slurm_ltgf.service.leases import RESET
 from slurm_ltgf.service.move_groups import Asker, Leaver, begin_group, refusals
-from slurm_ltgf.service.move_limits import situation
+from slurm_ltgf.service.move_limits import resting, situation
 from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.service.savers import Savers
 from slurm_ltgf.slurm.jobs import Queue, QueueJob
@@ -82,6 +82,7 @@ def judge(
     Where nobody may move it is told all the same what would be done.
     """
     pools = state(site, past)
+    guards, limits = _limits(site, config, ledger, moves, edges)
     savers = Savers(config, edges.uid_of, moves.memory)
     binds, known = edges.binds(), moves.files.all()
     promised = Promised.of(known, site)
@@ -92,12 +93,13 @@ def judge(
         savers,
         {(pool.partition, pool.gpu_type): pool.score for pool in pools},
         {move.job_id: move for move in known},
-        refusals(ledger, ASKER, site.now - config.defrag.cooldown_s),
+        refusals(ledger, ASKER, site.now - config.defrag.cooldown_s)
+        | resting(guards, limits, site.queue.holding, edges.uid_of),
     )
     movable = movers.by_type()
     left_out: list[QueueJob] = []
     queued = waiting(site, config, binds, left_out.append, promised)
-    allowed, stopped = _allowance(site, config, ledger, moves, edges)
+    allowed, stopped = _allowance(config, guards, limits)
     rules = Rules(config.defrag.concurrency if stopped else allowed, config.defrag.buffer)
     plans = {}
     for gpu_type in sorted(queued):
@@ -111,12 +113,10 @@ def judge(
     )  # fmt: skip
 
 
-def _allowance(
+def _limits(
     site: Site, config: Config, ledger: Ledger, moves: Moves, edges: DefragEdges
-) -> tuple[int, str]:
-    """How many jobs may move now; if none, why: the site's limits, in [lease] where it has them."""
-    if not config.checkpoint.records:
-        return 0, "checkpoint.records is not set: no job can be asked to save"
+) -> tuple[Guards, Situation]:
+    """The site's limits, in [lease] where it has them, and what counts for them now."""
     own, shared = config.defrag, config.lease
     found = situation(
         ledger,
@@ -130,7 +130,14 @@ def _allowance(
     guards = Guards(
         own.concurrency, own.per_hour, shared.quiet, shared.breaker, shared.breaker_rest_s, "defrag"
     )
-    return allowance(guards, found, lease_s=own.wait_s)
+    return guards, found
+
+
+def _allowance(config: Config, guards: Guards, limits: Situation) -> tuple[int, str]:
+    """How many jobs may move now; if none, why."""
+    if not config.checkpoint.records:
+        return 0, "checkpoint.records is not set: no job can be asked to save"
+    return allowance(guards, limits, lease_s=config.defrag.wait_s)
 
 
 # --- doing it -------------------------------------------------------------------------------------

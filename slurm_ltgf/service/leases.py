@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_ltgf.core.lease import Action, Leased, LeaseRules, Verdict, contest, verdicts
-from slurm_ltgf.core.lease_guards import Guards, allowance
+from slurm_ltgf.core.lease_guards import Guards, Situation, allowance
 from slurm_ltgf.core.model import UNKNOWN
 from slurm_ltgf.core.move import State
 from slurm_ltgf.core.plan import Hold
 from slurm_ltgf.service.lease_rooms import takers
 from slurm_ltgf.service.move_groups import Asker, refusals
-from slurm_ltgf.service.move_limits import situation
+from slurm_ltgf.service.move_limits import resting, situation
 from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.service.present import View
 from slurm_ltgf.service.savers import Saver, Savers
@@ -78,11 +78,14 @@ class LeaseView:
 def judge(seen: View, config: Config, ledger: Ledger, moves: Moves, edges: LeaseEdges) -> LeaseView:
     """What becomes of every running job's lease, now."""
     now, lease_s = seen.now, rules_of(config).lease_s
-    allowed, stopped = _allowance(seen, config, ledger, moves, edges, lease_s)
+    guards, limits = _limits(seen, config, ledger, moves, edges)
+    allowed, stopped = _allowance(config, guards, limits, lease_s)
     holding = [job for job in seen.queue.holding if job.state == "RUNNING" and job.start != UNKNOWN]
     holds = {hold.job_id: hold for hold in seen.holds}
     ours = [job for job in holding if job.job_id in holds and holds[job.job_id].gpus > 0]
-    kept = _exempt(ours, seen, config, moves, refusals(ledger, ASKER, now - config.lease.min_run_s))
+    refused = refusals(ledger, ASKER, now - config.lease.min_run_s)
+    refused |= resting(guards, limits, ours, edges.uid_of)
+    kept = _exempt(ours, seen, config, moves, refused)
     savers = Savers(config, edges.uid_of, moves.memory)
     over = [job for job in ours if now - job.start >= lease_s and job.job_id not in kept]
     expired = {job.job_id: _leased(job, holds[job.job_id], savers.saver(job)) for job in over}
@@ -117,11 +120,10 @@ def reset(ledger: Ledger, *, now: int) -> None:
     ledger.state_set(RESET, str(now))
 
 
-def _allowance(
-    seen: View, config: Config, ledger: Ledger, moves: Moves, edges: LeaseEdges, lease_s: float
-) -> tuple[int, str]:
-    if not config.checkpoint.records and not config.lease.preempt_without_checkpoint:
-        return 0, "checkpoint.records is not set: no job can be asked to save"
+def _limits(
+    seen: View, config: Config, ledger: Ledger, moves: Moves, edges: LeaseEdges
+) -> tuple[Guards, Situation]:
+    """The site's limits, and what counts for them now."""
     own = config.lease
     found = situation(
         ledger,
@@ -132,8 +134,15 @@ def _allowance(
         maintenance_in_s=edges.maintenance_in_s(seen.now),
         rest_s=own.breaker_rest_s,
     )
-    guards = Guards(own.concurrency, own.per_hour, own.quiet, own.breaker, own.breaker_rest_s)
-    return allowance(guards, found, lease_s=lease_s)
+    return Guards(own.concurrency, own.per_hour, own.quiet, own.breaker, own.breaker_rest_s), found
+
+
+def _allowance(
+    config: Config, guards: Guards, limits: Situation, lease_s: float
+) -> tuple[int, str]:
+    if not config.checkpoint.records and not config.lease.preempt_without_checkpoint:
+        return 0, "checkpoint.records is not set: no job can be asked to save"
+    return allowance(guards, limits, lease_s=lease_s)
 
 
 def _exempt(

@@ -113,7 +113,11 @@ class Lease(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = ()
     breaker: Annotated[
-        int, kinds.count("Failed checkpoints within an hour that stop all moves.", "failures")
+        int,
+        kinds.count(
+            "Failed checkpoints within an hour that stop all moves; of one user's, that user's.",
+            "failures",
+        ),
     ] = 5
     breaker_rest_s: Annotated[int, kinds.duration("How long they are stopped then.", least_s=0)] = (
         field(default=3600, name="breaker_rest")

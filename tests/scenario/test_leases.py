@@ -147,10 +147,10 @@ class World:
         self.files.write(move)
 
     def logged(self, *times, state=State.ASKED, why="not saved within 600 s, the job runs on"):
-        """Steps of moves of leases, so many seconds ago."""
+        """Steps of moves of leases, so many seconds ago, each of another user's job."""
         self.site.ledger.audit(
-            AuditEntry(self.now - ago, ACTOR, "requeue", "7", "queued", state.value, why)
-            for ago in times
+            AuditEntry(self.now - ago, ACTOR, "requeue", str(70 + i), "queued", state.value, why)
+            for i, ago in enumerate(times)
         )
 
 
@@ -363,6 +363,7 @@ def test_checkpoints_that_fail_stop_all_until_they_rested_or_an_admin_says_so(wo
     "why",
     [
         "saved at step 9, the job runs on: not all that were to make room could",
+        "it said no, the job runs on: this program cannot pause in place",
         "the job is completed",
         "the job ended before it was saved",
         "Slurm or somebody else requeued it meanwhile",
@@ -388,6 +389,18 @@ def test_moves_that_came_to_nothing_count(world, why):
     world.lease = "breaker = 2"
     world.logged(10, 20, state=State.FAILED, why=why)
     assert_stopped(world, "2 checkpoints failed")
+
+
+def test_a_user_whose_checkpoints_fail_is_left_alone_and_the_others_are_not(world):
+    world.lease = "breaker = 2"
+    for job_id in (70, 71):
+        world.moved(job_id, State.FAILED, ended_s_ago=20)  # both are our own user's
+    world.logged(10, 20, state=State.FAILED)
+    judged = world.judged()
+    assert judged.stopped == ""
+    why = {row.verdict.reason for row in judged.rows if row.verdict is not None}
+    assert len(why) == 1
+    assert "2 checkpoints of" in why.pop()
 
 
 def test_a_requeue_that_a_person_wants_is_not_of_the_hourly_rate(world):

@@ -4,13 +4,26 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_ltgf.core.lease_guards import HOUR_S, Guards, Situation, allowance, broken_until
+from slurm_ltgf.core.lease_guards import (
+    HOUR_S,
+    Failure,
+    Guards,
+    Situation,
+    allowance,
+    broken_until,
+    set_aside,
+)
 
 NOW = 1_800_000_000
 L = 3600
 #: A Wednesday, 12:00.
 NOON = Situation(NOW, weekday=2, minute=720)
 GUARDS = Guards(concurrency=4, per_hour=10, breaker=3)
+
+
+def of_different(*times):
+    """Failures of as many users."""
+    return [Failure(time, i) for i, time in enumerate(times)]
 
 
 def allowed(situation=NOON, **guards):
@@ -63,7 +76,7 @@ def test_nobody_yields_when_a_maintenance_begins_before_a_lease_would_be_over(ah
 
 
 def test_enough_failures_within_an_hour_stop_all_moves_for_a_while():
-    failed = [NOW - 900, NOW - 600, NOW - 300]
+    failed = of_different(NOW - 900, NOW - 600, NOW - 300)
     count, why = allowed(replace(NOON, failed=failed), breaker_rest_s=1000)
     assert (count, why) == (
         0,
@@ -74,9 +87,9 @@ def test_enough_failures_within_an_hour_stop_all_moves_for_a_while():
 
 
 def test_an_admin_closes_the_breaker_and_it_counts_anew():
-    failed = [NOW - 900, NOW - 600, NOW - 300]
+    failed = of_different(NOW - 900, NOW - 600, NOW - 300)
     assert allowed(replace(NOON, failed=failed, reset=NOW - 300)) == (4, "")
-    later = replace(NOON, failed=[*failed, NOW - 2, NOW - 1, NOW], reset=NOW - 300)
+    later = replace(NOON, failed=[*failed, *of_different(NOW - 2, NOW - 1, NOW)], reset=NOW - 300)
     assert allowed(later)[0] == 0
 
 
@@ -94,11 +107,24 @@ def test_an_admin_closes_the_breaker_and_it_counts_anew():
     ],
 )
 def test_the_last_three_within_an_hour_count(failed, until):
-    assert broken_until(Guards(breaker=3, breaker_rest_s=50), failed, reset=0) == until
+    assert (
+        broken_until(Guards(breaker=3, breaker_rest_s=50), of_different(*failed), reset=0) == until
+    )
 
 
 def test_one_failure_is_enough_where_the_site_says_so():
-    assert broken_until(Guards(breaker=1, breaker_rest_s=50), [7], reset=0) == 57
+    assert broken_until(Guards(breaker=1, breaker_rest_s=50), [Failure(7, 1)], reset=0) == 57
+
+
+def test_one_users_failures_stop_his_own_jobs_and_nobody_elses():
+    own = [Failure(NOW - 10 * i, 1001) for i in range(9)]
+    seen = replace(NOON, failed=own)
+    assert allowed(seen) == (4, "")
+    assert set_aside(GUARDS, seen) == {1001: HOUR_S}
+    assert set_aside(GUARDS, replace(seen, failed=own[:2])) == {}
+    assert set_aside(GUARDS, replace(seen, reset=NOW)) == {}
+    assert set_aside(GUARDS, replace(seen, now=NOW + HOUR_S)) == {}
+    assert allowed(replace(NOON, failed=[*own, Failure(NOW, 1002)]))[0] == 0  # it is not his alone
 
 
 def test_the_hourly_rate_counts_what_began_within_an_hour():
