@@ -35,7 +35,8 @@ def _number(chars: Bytes2D, lengths: IntArray) -> tuple[IntArray, Mask]:
     digits = (chars - _ZERO) * inside
     good = none_set(digits > _NINE) & (lengths > 0) & (lengths <= width)
     pairs = digits[:, 0::2] * np.uint8(10) + digits[:, 1::2]
-    fours = pairs[:, 0::2] * np.uint16(100) + pairs[:, 1::2]
+    # NumPy before 2 takes a scalar that fits for one of the array's own type: widen the array.
+    fours = pairs[:, 0::2].astype(np.uint16) * np.uint16(100) + pairs[:, 1::2]
     values = fours[:, 0].astype(np.int64)
     for four in fours.T[1:]:
         values = values * 10_000 + four

@@ -15,13 +15,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "etc" / "completion"
-#: The environment of a shell that finds this checkout's commands and no settings of anybody.
-ENV = {
-    "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-    "HOME": "/nonexistent",
-    "TERM": "dumb",
-    "LC_ALL": "C.UTF-8",
-}
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """The environment of a shell that finds this checkout's commands and no settings of anybody."""
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    return {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
+
 
 SHELLS = {
     "bash": ("bash --norc --noprofile -i", f". {FILES}/ltgf; . {FILES}/ltgf-ckpt"),
@@ -29,12 +30,12 @@ SHELLS = {
 }
 
 
-def completed(shell: str, typed: str, wanted: str) -> str:
+def completed(shell: str, typed: str, wanted: str, env: dict[str, str]) -> str:
     """What a shell on a terminal shows after TAB, until `wanted` is there or time is up."""
     argv, setup = SHELLS[shell][0].split(), SHELLS[shell][1]
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execvpe(argv[0], argv, ENV)
+        os.execvpe(argv[0], argv, env)
     try:
         os.write(terminal, f"{setup}; echo re''ady\n".encode())
         seen = read_until(terminal, "ready")
@@ -64,10 +65,12 @@ def read_until(terminal: int, wanted: str, timeout_s: float = 20) -> str:
         ("ltgf-ckpt requ", "ltgf-ckpt requested"),
     ],
 )
-def test_a_shell_completes_what_was_begun(shell: str, typed: str, wanted: str) -> None:
+def test_a_shell_completes_what_was_begun(
+    env: dict[str, str], shell: str, typed: str, wanted: str
+) -> None:
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
-    assert wanted in completed(shell, typed, wanted).replace("\x07", "")
+    assert wanted in completed(shell, typed, wanted, env).replace("\x07", "")
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
@@ -78,11 +81,11 @@ def test_a_shell_completes_what_was_begun(shell: str, typed: str, wanted: str) -
         ("ltgf-ckpt requ", "requested\texit code 0: a checkpoint is due now; 1: none is"),
     ],
 )
-def test_fish_completes_with_help(typed: str, offered: str) -> None:
+def test_fish_completes_with_help(env: dict[str, str], typed: str, offered: str) -> None:
     command = typed.split()[0]
     script = f"source {FILES}/{command}.fish; complete -C '{typed}'"
     argv = ["fish", "--no-config", "-c", script]
-    done = subprocess.run(argv, env=ENV, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == offered
 
 
@@ -92,14 +95,14 @@ def test_fish_completes_with_help(typed: str, offered: str) -> None:
     ids=["commands", "options"],
 )
 def test_completing_imports_no_more_than_the_options_and_starts_nothing(
-    words: str, modules: set[str]
+    env: dict[str, str], words: str, modules: set[str]
 ) -> None:
     code = "import sys; from slurm_ltgf.cli import main; code = main.run()"
     code += "; print(code, *sys.modules, file=sys.stderr)"
     completing = {"_LTGF_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "1"}
     if modules:
         completing["COMP_CWORD"] = "2"
-    env = {**ENV, **completing, "PYTHONPATH": str(ROOT)}
+    env = {**env, **completing, "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-c", code]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True, timeout=60)
     status, *loaded = done.stderr.split()
