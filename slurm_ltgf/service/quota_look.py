@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from slurm_ltgf.core.accounts import ROOT, Book, Change
+from slurm_ltgf.core.accounts import GPU, ROOT, Book, Change
 from slurm_ltgf.core.quota import Period
 from slurm_ltgf.core.quota_plan import plan
 from slurm_ltgf.core.quota_wanted import Plan, Wanted
@@ -71,32 +71,47 @@ def notes_of(
     queue, counters = edges.queue(), edges.counted()
     return (
         *period_notes(edges.site, rules_of(seen.file, {})),
-        *_billing_notes(seen.file, billing),
+        *_billing_notes(seen.file, seen.book, edges.site, billing),
         *_endangered(seen.plan.changes, edges.site, queue.holding, counters, seen.book),
         *_hindered(seen.plan.changes, queue.holding),
         *_left_alone(seen.file, seen.book),
     )
 
 
-def _billing_notes(file: QuotaFile, billing: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def _billing_notes(
+    file: QuotaFile, book: Book, site: Site, billing: Mapping[str, Mapping[str, str]]
+) -> Iterator[str]:
     """Partitions whose TRESBillingWeights do not count GPUs as the file's factors do."""
-    budgets = file.budgets
-    if not budgets.gpu_factors:
+    if not file.budgets.gpu_factors:
         return
-    want = {"gres/gpu": float(budgets.billing_per_gpu)} | {
-        f"gres/gpu:{kind.lower()}": factor * budgets.billing_per_gpu
-        for kind, factor in budgets.gpu_factors.items()
-    }
-    typed = {name: value for name, value in want.items() if ":" in name}
+    want = billing_weights(file, book.tres, is_max="MAX_TRES" in site.priority_flags)
+    text = ",".join(f"GRES/{name.removeprefix('gres/')}={v:g}" for name, v in want.items())
     for name, weights in sorted(billing.items()):
-        have = {tres: _number(text) for tres, text in weights.items()}
-        if all(math.isclose(have.get(tres, -1.0), value) for tres, value in typed.items()):
-            continue
-        text = ",".join(f"GRES/{tres.removeprefix('gres/')}={v:g}" for tres, v in typed.items())
-        yield (
-            f"partition {name} does not count GPU types as gpu_factors says: TRESBillingWeights="
-            f'"{text}" at PartitionName={name} in slurm.conf; billing budgets are wrong until then'
-        )
+        have = {tres: _number(value) for tres, value in weights.items()}
+        names = {*(tres.lower() for tres in want), *have}
+        lower = {tres.lower(): value for tres, value in want.items()}
+        if not all(math.isclose(have.get(t, 0), lower.get(t, 0), abs_tol=1e-9) for t in names):
+            yield (
+                f"partition {name} does not count GPUs as gpu_factors says: budgets are wrong "
+                f'until it has TRESBillingWeights="{text}" at PartitionName={name} in slurm.conf'
+            )
+
+
+def billing_weights(file: QuotaFile, tres: Iterable[str], *, is_max: bool) -> dict[str, float]:
+    """TRESBillingWeights by which a GPU of factor 1 is billing_per_gpu.
+
+    A GPU that is allocated counts as gres/gpu and as its type, so the two weights add up (is_max:
+    PriorityFlags=MAX_TRES, the larger counts). The untyped one must not be 0: a job that asks for
+    no type would ask for no billing, start beyond its budget, and be ended at once.
+    """
+    budgets, start = file.budgets, f"{GPU}:"
+    types = sorted(name for name in tres if name.startswith(start))
+    factors = {kind.lower(): factor for kind, factor in budgets.gpu_factors.items()}
+    found = {GPU: 1.0}
+    for name in types:
+        units = factors.get(name.removeprefix(start).lower(), 1.0) * budgets.billing_per_gpu
+        found[name] = units if is_max else max(units - 1, 0.0)
+    return found
 
 
 def _number(text: str) -> float:

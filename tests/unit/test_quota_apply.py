@@ -259,10 +259,16 @@ def test_removals_that_running_jobs_block_are_told():
 
 def test_partitions_that_do_not_count_types_as_the_factors_say_are_told():
     toml = "[budgets]\ngpu_factors = { h200 = 1, t4 = 0.25 }\n[accounts.a]\n[accounts.b]\n"
-    right = {"gres/gpu:h200": "100", "gres/gpu:t4": "25.0"}
-    (told,) = notes(toml, billing={"good": right, "bad": {"cpu": "1.0", "gres/gpu:t4": "25"}})
-    assert told.startswith("partition bad does not count GPU types")
-    assert 'TRESBillingWeights="GRES/gpu:h200=100,GRES/gpu:t4=25"' in told
+    book = replace(KNOWN, tres=TRES | {"gres/gpu:t4", "gres/gpu:A30"})
+    right = {"gres/gpu": "1", "gres/gpu:a30": "99", "gres/gpu:h200": "99.0", "gres/gpu:t4": "24"}
+    for wrong in ({**right, "cpu": "1.0"}, {**right, "gres/gpu": "0"}, {}):
+        (told,) = notes(toml, billing={"good": right, "bad": wrong}, book=book)
+        assert told.startswith("partition bad does not count GPUs as gpu_factors says")
+        weights = "GRES/gpu=1,GRES/gpu:A30=99,GRES/gpu:h200=99,GRES/gpu:t4=24"
+        assert f'TRESBillingWeights="{weights}"' in told
+    largest = Site(dict(CALM.settings) | {"priorityflags": "MAX_TRES"})
+    (told,) = notes(toml, billing={"good": right}, book=book, site=largest)
+    assert "GRES/gpu=1,GRES/gpu:A30=100,GRES/gpu:h200=100,GRES/gpu:t4=25" in told
 
 
 def test_accounts_that_the_file_says_nothing_of_are_told():
