@@ -131,9 +131,9 @@ def where(rows: Rows, hosts: Mapping[str, Sequence[str]]) -> list[Row]:
         list(_parts(held, _records(groups.reset_index()), hosts)),
         columns=["partition", "gpu_type", "node", "runs", "gpu_s"],
     )
-    table = parts.groupby(["partition", "gpu_type", "node"], dropna=False).sum().reset_index()
-    found = _records(table)
-    keys = ("partition", "gpu_type", "node")
+    keys = ["partition", "gpu_type", "node"]
+    sums = parts.groupby(keys, dropna=False).sum(numeric_only=True)
+    found = _records(sums.reset_index())
     return sorted(found, key=lambda row: tuple((row[key] is None, row[key] or "") for key in keys))
 
 
