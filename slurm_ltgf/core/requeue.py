@@ -26,6 +26,8 @@ LEAST_HOLD_S = 3
 #: Why a job that saved runs on all the same; no checkpoint of its own has failed.
 NOT_ALL = "not all that were to make room could"
 _SAID_NO = "it said no"
+#: Why nothing is counted of a requeue: the job did not tell.
+NOT_TOLD = "whether it saved is not known"
 
 _SAME_RUN = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "CONFIGURING"})
 _ENDING = frozenset({"COMPLETING", "STAGE_OUT"})

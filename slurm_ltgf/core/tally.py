@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 
 from slurm_ltgf.core.move import Goal, Move, State
-from slurm_ltgf.core.requeue import is_fault, is_refusal
+from slurm_ltgf.core.requeue import NOT_TOLD, is_fault, is_refusal
 
 #: Upper ends of the histogram of checkpoints, in seconds; beyond the last: "+Inf".
 BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600)
@@ -77,9 +77,9 @@ def bucket_of(seconds: float) -> str:
 
 
 def _lost_gpu_s(move: Move) -> float:
-    """Work of the run that no checkpoint has; a run whose start is not known counts as nothing."""
+    """Work of the run that no checkpoint has; what is not known counts as nothing."""
     if move.lost_gpu_s is not None:
         return move.lost_gpu_s
-    if not move.started or move.ended_at is None:
+    if not move.started or move.ended_at is None or NOT_TOLD in move.why:
         return 0
     return move.gpus * max(move.ended_at - move.started, 0)

@@ -12,6 +12,7 @@ from slurm_ltgf.checkpoint.protocol import Answer, Phase
 from slurm_ltgf.core.ending import Cause, why_signalled
 from slurm_ltgf.core.gpus import Pricing
 from slurm_ltgf.core.move import Goal, Move, State
+from slurm_ltgf.core.requeue import NOT_TOLD
 from slurm_ltgf.errors import SlurmRefused
 from slurm_ltgf.service.move_facts import (
     Boards,
@@ -200,7 +201,7 @@ def _stopped(move: Move, answer: Answer | None, why: Cause, now: int) -> Move:
     if why is Cause.PREEMPTION:
         done = "preempted by Slurm, requeued at once"
     if answer is None or not answer.name:
-        return replace(move, began=now, why=f"{done}; whether it saved is not known")
+        return replace(move, began=now, why=f"{done}; {NOT_TOLD}")
     step = "" if answer.step is None else f" at step {answer.step}"
     return replace(
         move, began=now, why=f"saved{step}; {done}", step=answer.step, checkpoint=answer.name,

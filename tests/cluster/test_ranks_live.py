@@ -47,9 +47,10 @@ def test_ranks_under_srun_and_of_a_launcher_are_saved_by_ask_and_by_signal(site:
         assert answer.name == (site.folder(job) / "last").readlink().name
         site.lab.wait_state(job, "COMPLETED")
         site.lab.run("scontrol", "requeue", str(job))
+    ends = {}
     for job in (srun, batch):
         site.ready(job, restart=1)
-        assert site.ltgf.json("requeue", str(job))["state"] == "requeued"
-    ends = {job: site.order_end(site.ready(job, restart=2), 1500) for job in (srun, batch)}
+        assert site.ltgf.json("checkpoint", str(job))["state"] == "saved"
+        ends[job] = site.order_end(job)
     site.check_end(srun, ends[srun], ranks=4)
     site.check_end(batch, ends[batch], ranks=2)

@@ -9,6 +9,7 @@ import pytest
 from slurm_ltgf.cli.app import App
 from slurm_ltgf.cli.move_site import _log
 from slurm_ltgf.core.move import Goal, Move, State
+from slurm_ltgf.core.requeue import NOT_TOLD
 from slurm_ltgf.core.tally import of_move, result_of
 from slurm_ltgf.service.move_facts import audit_entry
 from slurm_ltgf.store.ledger import Ledger
@@ -39,6 +40,7 @@ def test_a_requeue_without_one_loses_the_run():
     assert counted["saved_gpu_s", ""] == 0
     assert not any(name.startswith("checkpoint") for name, _ in counted)
     assert of_move(replace(move, started=0))["lost_gpu_s", ""] == 0
+    assert of_move(replace(move, why=f"requeued; {NOT_TOLD}"))["lost_gpu_s", ""] == 0
 
 
 @pytest.mark.parametrize(
