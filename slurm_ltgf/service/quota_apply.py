@@ -103,7 +103,7 @@ def _make_all(
     done: list[Done] = []
     for change in changes:
         try:
-            done.append(_make(change, hands))
+            done.append(make(change, hands))
         except SlurmUnavailable as exc:
             return done, str(exc)
         except SlurmRefused:
@@ -121,7 +121,12 @@ def undo(content: UndoFile) -> Wanted:
     return going_back(content.undo)
 
 
-def _make(change: Change, hands: Hands) -> Done:
+def make(change: Change, hands: Hands) -> Done:
+    """Make one change; an account is removed only when nothing is below it, which would go along.
+
+    Raises:
+        SlurmUnavailable, SlurmRefused: slurmdbd is away; this user may change nothing.
+    """
     if change.kind == "remove account" and (below := _below(change.account, hands.read())):
         return Done(change, "refused", f"it has {below}, which would go along")
     outcome = hands.write(change)

@@ -94,8 +94,10 @@ def test_gpu_time_is_sreports_to_the_second(ltgf: Ltgf, lab: Lab, began: int) ->
     assert beside["rolled_up_until"] >= hour + 3600
     assert {r["user"]: r["difference_s"] for r in beside["rows"]} == {"alice": 0, "bob": 0}
     # sacct's own sum over all runs, suspended time and all
-    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began - 60))
-    argv = ["sacct", "-a", "-X", "-D", "-n", "-P", "-S", since]
+    since, until = (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at)) for at in (began - 60, hour + 3600)
+    )
+    argv = ["sacct", "-a", "-X", "-D", "-n", "-P", "-S", since, "-E", until]
     argv += ["-o", "user,start,end,alloctres"]
     told: dict[str, int] = {}
     for line in lab.run("env", "SLURM_TIME_FORMAT=%s", *argv).splitlines():

@@ -160,7 +160,7 @@ class Site:
         self.agent.tick(int(time.time()))
         time.sleep(0.02)
 
-    def until(self, is_so, within_s=20):
+    def until(self, is_so, within_s=40):
         end = time.monotonic() + within_s
         while not is_so():
             assert time.monotonic() < end, (self.answer(), self.said, self.revived())
@@ -214,7 +214,7 @@ class Site:
     def keep(self, criu=None, remap=lambda gpus: None):
         """Have a keeper of our own bring it back; its pid."""
         keeper = Keeper(self.job, criu or self.criu, FakeGpu(self.gpu), self.pids, remap)
-        self.until(lambda: wish(self.job), 10)
+        self.until(lambda: wish(self.job))
         image = wish(self.job)
         child = os.fork()
         if child == 0:

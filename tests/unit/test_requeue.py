@@ -170,11 +170,12 @@ def test_an_older_ledger_is_brought_up_to_date_with_all_it_held(tmp_path: Path) 
         ledger.store([Batch(Runs.of([row]))], source="test", observed_at=10)
         ledger.state_set("some", "thing")
     with sqlite3.connect(path) as db:
-        for table in ("kept", "used", "counters", "counted"):  # all that came since version 1
+        # all that came since version 1
+        for table in ("kept", "used", "counters", "counted", "credits"):
             db.execute(f"DROP TABLE {table}")
         db.execute("PRAGMA user_version = 1")
     db.close()
-    with pytest.raises(LedgerError, match="is of version 1, not 3: `ltgf sync` mends that"):
+    with pytest.raises(LedgerError, match="is of version 1, not 4: `ltgf sync` mends that"):
         Ledger(path, readonly=True)
     with Ledger(path) as ledger:
         assert [run.job_id for run in ledger.runs("c", Window(0, 100)).rows()] == [5]
