@@ -37,7 +37,9 @@ def pandas_() -> Any:
     try:
         import pandas
     except ImportError as exc:
-        raise UsageError("ltgf report needs pandas: pip install 'slurm-ltgf[report]'") from exc
+        raise UsageError(
+            "ltgf report needs pandas: pip install 'slurm-ltgf[report]', or Debian's python3-pandas"
+        ) from exc
     return pandas
 
 
