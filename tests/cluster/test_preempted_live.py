@@ -1,7 +1,7 @@
 """Preemption that Slurm itself starts, on a real cluster: the signal, the grace, and what is left.
 
 Slurm sends each job's --signal at the start of its grace. What ends within the grace is over for
-Slurm, however it ended: no such job is started again by itself.
+22.05, however it ended: no such job is started again by itself (24.11 requeues it).
 """
 
 from __future__ import annotations
