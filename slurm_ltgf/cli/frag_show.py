@@ -10,6 +10,7 @@ import click
 
 from slurm_ltgf.cli import render
 from slurm_ltgf.cli.render import Column
+from slurm_ltgf.core.pool_figures import pool_figures
 
 if TYPE_CHECKING:
     from slurm_ltgf.core.defrag import Blocked, Plan, Start
@@ -239,23 +240,9 @@ def _blocked_row(seen: DefragView, blocked: Blocked) -> dict[str, Any]:
 
 def pool_json(pool: PoolState) -> dict[str, Any]:
     """A pool for programs."""
-    kinds = pool.demand.kinds
     return {
-        "partition": pool.partition,
-        "gpu_type": pool.gpu_type or None,
-        "gpus": pool.gpus,
-        "free_gpus": pool.free_gpus,
-        "usable_gpus": pool.usable_gpus,
-        "score": pool.score,
-        "unallocatable_gpus": pool.unallocatable_gpus,
-        "variance": pool.variance,
-        "largest_gpus": pool.largest,
-        "largest_possible_gpus": pool.largest_possible,
-        "demand": pool.demand.source,
-        "demand_jobs": sum(kind.jobs for kind in kinds),
-        "demand_gpus": sum(kind.jobs * kind.gpus for kind in kinds),
-        "blocked_jobs": pool.blocked_jobs,
-        "too_large_jobs": pool.too_large_jobs,
+        **pool_figures(pool),
+        "demand_gpus": sum(kind.jobs * kind.gpus for kind in pool.demand.kinds),
         "stranded": pool.stranded,
         "nodes": [
             {

@@ -11,6 +11,7 @@ import numpy as np
 
 from slurm_ltgf.core.fragmentation import PoolState
 from slurm_ltgf.core.model import Window
+from slurm_ltgf.core.pool_figures import pool_figures
 from slurm_ltgf.core.present import Budget, Present
 from slurm_ltgf.core.report import Facts
 from slurm_ltgf.core.slurm_usage import Comparison
@@ -68,20 +69,7 @@ def _pool(pool: PoolState) -> Row:
     """A pool, by the names of `ltgf frag --json`."""
     return {
         "pool": pool.name,
-        "partition": pool.partition,
-        "gpu_type": pool.gpu_type or None,
-        "gpus": pool.gpus,
-        "free_gpus": pool.free_gpus,
-        "usable_gpus": pool.usable_gpus,
-        "score": pool.score,
-        "unallocatable_gpus": pool.unallocatable_gpus,
-        "variance": pool.variance,
-        "largest_gpus": pool.largest,
-        "largest_possible_gpus": pool.largest_possible,
-        "demand": pool.demand.source,
-        "demand_jobs": sum(kind.jobs for kind in pool.demand.kinds),
-        "blocked_jobs": pool.blocked_jobs,
-        "too_large_jobs": pool.too_large_jobs,
+        **pool_figures(pool),
         "why": ", ".join(f"{gpus} {reason}" for reason, gpus in pool.stranded.items()),
     }
 
