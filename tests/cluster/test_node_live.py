@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from slurm_ltgf.checkpoint.protocol import Answer
 
-pytestmark = [pytest.mark.cluster, pytest.mark.moves]
+pytestmark = pytest.mark.cluster
 
 ALICE, BOB = 1001, 1002
 NODE = "n1"

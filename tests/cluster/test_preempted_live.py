@@ -22,7 +22,7 @@ from slurm_ltgf.store.ledger import AuditEntry, Ledger
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.moves]
+pytestmark = pytest.mark.cluster
 
 GRACE_S = 12
 BY_PARTITION = f"""

@@ -11,7 +11,7 @@ from training_site import ALICE, Site, site_of, used
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.moves]
+pytestmark = pytest.mark.cluster
 
 RUN = "python3 -m slurm_ltgf.checkpoint run --"
 #: Starts two ranks as torchrun does, and as torchrun dies of USR2.

@@ -20,7 +20,7 @@ from slurm_ltgf.store.ledger import Ledger
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.moves]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
