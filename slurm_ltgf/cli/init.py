@@ -105,9 +105,10 @@ def next_steps(facts: Facts, path: Path) -> list[str]:
     folder = shlex.quote(str(facts.ledger.path.parent))
     option = "" if path == SYSTEM_FILE else f" --config {shlex.quote(str(path))}"
     ltgf = f"sudo -u {user} ltgf{option}"
+    make = [f"install -d -o {user} -m 750 {folder}  # where the ledger will be"]
     return [
+        *([] if facts.ledger.path.parent.is_dir() else make),
         f"{ltgf} doctor  # what is wrong with this site's setup",
-        f"install -d -o {user} -m 750 {folder}  # where the ledger will be",
         f"{ltgf} sync  # history into the ledger",
         f"{ltgf} tick --dry-run  # the queue as it would be",
     ]

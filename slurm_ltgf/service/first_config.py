@@ -89,7 +89,7 @@ def found(facts: Facts) -> Iterator[str]:
     yield f"Slurm {word(facts.site.get('SLURM_VERSION'))}; `ltgf daemon` runs as SlurmUser, {user}"
     if facts.capacity is not None:
         kinds = ", ".join(f"{n} {word(kind) or 'of no type'}" for kind, n in types(facts).items())
-        yield f"GPUs: {kinds or 'none'}, on {len(facts.capacity.nodes)} nodes"
+        yield f"GPUs: {kinds or 'none'}; nodes: {len(facts.capacity.nodes)}"
     if facts.partitions is not None:
         yield f"Partitions: {listed(partition.name for partition in facts.partitions)}"
     if facts.accounts is not None:

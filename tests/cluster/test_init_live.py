@@ -23,7 +23,7 @@ def test_a_first_file_is_written_that_the_doctor_accepts(cluster: Lab, tmp_path:
     assert said.startswith(f"wrote {file}\nnext:\n")
     text = file.read_text()
     assert tomllib.loads(text)["site"]["cluster"] == "ltgf"
-    assert "\n# GPUs: 32 h200, on 4 nodes\n# Partitions: main\n" in text
+    assert "\n# GPUs: 32 h200; nodes: 4\n# Partitions: main\n" in text
     assert "\n# Tenants and their weights, by Fairshare: astro 4, bio 2, chem 1\n" in text
     assert "not found" not in said.lower() + text.lower()
     assert "checks: 0 to fix" in ltgf.run("--config", str(file), "doctor")

@@ -109,7 +109,8 @@ def test_a_file_is_written_once(ltgf, site, tmp_path):
     path = tmp_path / "etc" / "ltgf.toml"
     code, out, err = ltgf("init", "-o", str(path))
     assert (code, err) == (0, "")
-    assert out.startswith(f"wrote {path}\nnext:\n  sudo -u slurm ltgf --config {path} doctor")
+    assert out.startswith(f"wrote {path}\nnext:\n  install -d -o slurm -m 750 /l  #")
+    assert f"\n  sudo -u slurm ltgf --config {path} doctor" in out
     assert load_config(path).site.cluster == "ltgf"
     assert path.stat().st_mode & 0o777 == 0o644
     path.write_text("mine")
