@@ -254,8 +254,9 @@ def test_a_user_s_program_is_requeued_by_criu_and_goes_on(
     site.agents[0].wait()
     site.start_agent()
 
+    site.lab.wait_state(job, "PENDING", "RUNNING")  # Slurm refuses while the run before completes
     site.lab.run("scontrol", "update", f"jobid={job}", "starttime=now", check=False)
-    wait_until(lambda: site.counted(job)[1] > saved[1] + 3, 60, lambda: site.log)
+    wait_until(lambda: site.counted(job)[1] > saved[1] + 3, 150, lambda: site.log)
     assert site.counted(job)[0] == pid
     status = Path(f"/proc/{pid}/status").read_text()
     assert f"Uid:\t{ALICE}\t{ALICE}\t{ALICE}\t{ALICE}" in status
