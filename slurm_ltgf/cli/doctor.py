@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
@@ -55,15 +56,16 @@ def look(app: App) -> Facts:
         SlurmUnavailable: no slurmctld answers.
     """
     from slurm_ltgf.service.doctor import gather
-    from slurm_ltgf.store.config import Config
+    from slurm_ltgf.store.config import Config, config_file
 
-    config, error = Config(), ""
+    config, error, has_settings = Config(), "", True
     try:
         config = app.config
+        has_settings = config_file(app.config_path, os.environ) is not None
     except ConfigError as exc:
         error = str(exc)
     path = app.ledger_option or Path(config.site.ledger)
-    return gather(config, ledger=path, config_error=error)
+    return gather(config, ledger=path, config_error=error, has_settings=has_settings)
 
 
 def show(findings: Sequence[Finding], *, verbose: bool) -> None:

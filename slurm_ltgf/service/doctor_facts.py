@@ -77,7 +77,8 @@ class FolderFacts:
 class Facts:
     """A site at one moment, as one user sees it.
 
-    client: version of Slurm's commands on PATH. clock_ahead_s: slurmctld's clock minus ours.
+    has_settings: there is an ltgf.toml. client: version of Slurm's commands on PATH.
+    clock_ahead_s: slurmctld's clock minus ours.
     admin_level: "" if slurmdbd does not know the user. billing: partition -> TRESBillingWeights.
     conf_plugin, conf_table: PrioritySiteFactorPlugin and -Parameters in slurm.conf, "" if unset.
     conf_records: records= of our SPANK plugin in plugstack.conf, "" if there is none.
@@ -95,6 +96,7 @@ class Facts:
     site: Site
     ledger: LedgerFacts
     config_error: str = ""
+    has_settings: bool = True
     clusters: tuple[str, ...] | None = None
     accounts: tuple[Account, ...] | None = None
     admin_level: str | None = None
@@ -150,7 +152,9 @@ class _Questions:
             return None
 
 
-def gather(config: Config, *, ledger: Path, config_error: str = "") -> Facts:
+def gather(
+    config: Config, *, ledger: Path, config_error: str = "", has_settings: bool = True
+) -> Facts:
     """Ask Slurm, slurm.conf and the ledger's file for everything that the checks need.
 
     Raises:
@@ -180,6 +184,7 @@ def gather(config: Config, *, ledger: Path, config_error: str = "") -> Facts:
         site=found,
         ledger=ledger_facts(ledger, cluster),
         config_error=config_error,
+        has_settings=has_settings,
         clusters=clusters,
         accounts=accounts,
         admin_level=level,

@@ -18,6 +18,9 @@ def settings(facts: Facts) -> Finding:
         return Finding(
             "fix", "settings", f"{facts.config_error}; defaults were taken for these checks"
         )
+    if not facts.has_settings:
+        init = "ltgf init -o /etc/ltgf/ltgf.toml"
+        return Finding("note", "settings", "no file: the defaults hold", init)
     return Finding("ok", "settings", "readable")
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PORT, STATE
 from lab import SCRIPT, Lab, call
+from where import PORT, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

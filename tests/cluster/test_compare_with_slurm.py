@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from conftest import PORT, STATE
+from where import PORT, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

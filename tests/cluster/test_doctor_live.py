@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import as_user
-from conftest import PORT, STATE
 from lab import Lab, call
+from where import PORT, STATE
 
 from slurm_ltgf.store.ledger import Ledger
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from commands import ROOT, Daemon, Ltgf
-from conftest import PORT, STATE, running
 from lab import Lab, call, wait_until
+from where import PORT, STATE, running
 
 from slurm_ltgf.store.factor_table import Anchor, FactorFile, FactorTable
 from tests.c_tools import need

@@ -175,6 +175,7 @@ CASES = [
     ("clock", {"clock_ahead_s": -2.5}, "fix", "2 s behind", "timedatectl"),
     ("settings", {}, "ok", "", ""),
     ("settings", {"config_error": "ltgf.toml: is not TOML"}, "fix", "is not TOML", ""),
+    ("settings", {"has_settings": False}, "note", "no file", "ltgf init -o"),
     ("cluster-name", {}, "ok", "ltgf", ""),
     (
         "cluster-name",
