@@ -35,7 +35,7 @@ from slurm_ltgf.report.report_words import (
     tiles,
 )
 from slurm_ltgf.report.svg import COLOURS, colour_class
-from slurm_ltgf.report.words import clean, gpu_hours, known, number, percent
+from slurm_ltgf.report.words import cleaned, gpu_hours, known, number, percent
 
 Result = Mapping[str, Any]
 #: Tenants named beside the answer; the table has all.
@@ -51,12 +51,12 @@ LETTER_ROWS = 25
 
 def page(result: Result) -> str:
     """The whole page."""
-    return _render("report.html.j2", _cleaned(result))
+    return _render("report.html.j2", cleaned(result))
 
 
 def email_page(result: Result) -> str:
     """A page for mail programs: no script, no SVG, every style inline."""
-    return _render("report_email.html.j2", _cleaned(result))
+    return _render("report_email.html.j2", cleaned(result))
 
 
 def _render(name: str, result: Result) -> str:
@@ -155,12 +155,3 @@ def _letter_parts(result: Result) -> dict[str, Any]:
 
 
 _PARTS = {"report.html.j2": _page_parts, "report_email.html.j2": _letter_parts}
-
-
-def _cleaned(value: Any) -> Any:
-    """The same with every text made visible."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, Mapping):
-        return {_cleaned(key): _cleaned(inner) for key, inner in value.items()}
-    return [_cleaned(inner) for inner in value] if isinstance(value, list | tuple) else value

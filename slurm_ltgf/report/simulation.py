@@ -27,6 +27,7 @@ from slurm_ltgf.report.policy_charts import (
 from slurm_ltgf.report.svg import COLOURS, colour_class
 from slurm_ltgf.report.words import (
     clean,
+    cleaned,
     durations,
     fixed,
     gpu_hours,
@@ -66,7 +67,7 @@ def simulation_page(result: Mapping[str, Any]) -> str:
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    seen = _checked(_cleaned(result))
+    seen = _checked(cleaned(result))
     environment = Environment(
         loader=PackageLoader("slurm_ltgf.report"),
         autoescape=True,
@@ -197,12 +198,3 @@ def _check_series(policy: Mapping[str, Any]) -> None:
                 raise InputError(
                     f"{policy['policy']}: {key} of {tenant} has {len(values)} values for {n} times"
                 )
-
-
-def _cleaned(value: Any) -> Any:
-    """The same with every text made visible."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {_cleaned(key): _cleaned(inner) for key, inner in value.items()}
-    return [_cleaned(inner) for inner in value] if isinstance(value, list | tuple) else value

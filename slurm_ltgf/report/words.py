@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -30,6 +30,15 @@ def known(value: Any) -> float | None:
 def clean(text: str) -> str:
     """The text with what cannot be seen (control, bidi, half surrogates) written out as escapes."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def cleaned(value: Any) -> Any:
+    """A result with every text in it, names of keys too, as `clean` has it."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {cleaned(key): cleaned(inner) for key, inner in value.items()}
+    return [cleaned(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def shorten(text: str, cells: int) -> str:

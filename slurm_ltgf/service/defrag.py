@@ -21,7 +21,6 @@ from slurm_ltgf.core.move import Move
 from slurm_ltgf.errors import SlurmRefused
 from slurm_ltgf.service.defrag_facts import Binds, Movers, Promised, rooms, waiting
 from slurm_ltgf.service.fragmentation import Asked, Site, state
-from slurm_ltgf.service.leases import RESET
 from slurm_ltgf.service.move_groups import Asker, Leaver, begin_group, refusals
 from slurm_ltgf.service.move_limits import resting, situation
 from slurm_ltgf.service.moves import Moves
@@ -123,7 +122,6 @@ def _limits(
         moves,
         ACTOR,
         now=site.now,
-        reset=int(ledger.state_get(RESET) or 0),
         maintenance_in_s=edges.maintenance_in_s(site.now),
         rest_s=shared.breaker_rest_s,
     )

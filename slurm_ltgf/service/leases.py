@@ -16,7 +16,7 @@ from slurm_ltgf.core.move import State
 from slurm_ltgf.core.plan import Hold
 from slurm_ltgf.service.lease_rooms import takers
 from slurm_ltgf.service.move_groups import Asker, refusals
-from slurm_ltgf.service.move_limits import resting, situation
+from slurm_ltgf.service.move_limits import RESET, resting, situation
 from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.service.present import View
 from slurm_ltgf.service.savers import Saver, Savers
@@ -27,7 +27,6 @@ from slurm_ltgf.store.ledger import Ledger
 
 ACTOR = "ltgf lease"
 ASKER = Asker(ACTOR, "lease")
-RESET = "lease.reset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,6 @@ def _limits(
         moves,
         ACTOR,
         now=seen.now,
-        reset=int(ledger.state_get(RESET) or 0),
         maintenance_in_s=edges.maintenance_in_s(seen.now),
         rest_s=own.breaker_rest_s,
     )

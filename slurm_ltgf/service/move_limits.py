@@ -12,6 +12,9 @@ from slurm_ltgf.service.moves import Moves
 from slurm_ltgf.slurm.jobs import QueueJob
 from slurm_ltgf.store.ledger import Ledger
 
+#: The ledger's word of when the breaker was closed by hand: failures until then count no more.
+RESET = "lease.reset"
+
 
 def situation(
     ledger: Ledger,
@@ -19,14 +22,13 @@ def situation(
     actor: str,
     *,
     now: int,
-    reset: int,
     maintenance_in_s: int | None,
     rest_s: int,
 ) -> Situation:
     """The moves of one actor, by the ledger's log and the moves that are under way.
 
     Args:
-        reset: failures until then count no more. rest_s: of the breaker.
+        rest_s: of the breaker.
     """
     log = ledger.audit_last(5000, actor=actor, since=now - HOUR_S - max(HOUR_S, rest_s))
     ours = [move for move in moves.under_way() if move.by == actor]
@@ -45,7 +47,7 @@ def situation(
             for entry in log
             if entry.new == State.FAILED.value and is_fault(entry.reason)
         ],
-        reset=reset,
+        reset=int(ledger.state_get(RESET) or 0),
         maintenance_in_s=maintenance_in_s,
     )
 

@@ -10,7 +10,7 @@ from slurm_ltgf.cli import daemon
 from slurm_ltgf.cli import lease as command
 from slurm_ltgf.core.lease import Action, Verdict
 from slurm_ltgf.errors import LedgerError, SlurmUnavailable
-from slurm_ltgf.service import lease_begin, leases
+from slurm_ltgf.service import lease_begin, leases, move_limits
 from slurm_ltgf.service.leases import LeaseRow, LeaseView
 from slurm_ltgf.slurm.jobs import QueueJob
 from slurm_ltgf.store.config import parsed
@@ -97,7 +97,7 @@ def test_reset_is_written_down(shown, tmp_path):
     code, out, _ = shown("--reset")
     assert (code, out) == (0, "failures until now count no more\n")
     with Ledger(tmp_path / "ledger.db", readonly=True) as ledger:
-        assert ledger.state_get(leases.RESET) == str(NOW)
+        assert ledger.state_get(move_limits.RESET) == str(NOW)
 
 
 # --- the daemon -----------------------------------------------------------------------------------
