@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from slurm_ltgf.report import report_charts, time_charts
+from slurm_ltgf.report.pages import environment
 from slurm_ltgf.report.report_sections import sections, shown, table_of
 from slurm_ltgf.report.report_tables import (
     BUDGETS,
@@ -35,7 +36,7 @@ from slurm_ltgf.report.report_words import (
     tiles,
 )
 from slurm_ltgf.report.svg import COLOURS, colour_class
-from slurm_ltgf.report.words import cleaned, gpu_hours, known, number, percent
+from slurm_ltgf.report.words import cleaned, gpu_hours, known, percent
 
 Result = Mapping[str, Any]
 #: Tenants named beside the answer; the table has all.
@@ -60,17 +61,9 @@ def email_page(result: Result) -> str:
 
 
 def _render(name: str, result: Result) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("slurm_ltgf.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(number=number, hours=gpu_hours, percent=percent, said=_said)
-    return environment.get_template(name).render(_common(result), **_PARTS[name](result))
+    templates = environment()
+    templates.filters.update(hours=gpu_hours, percent=percent, said=_said)
+    return templates.get_template(name).render(_common(result), **_PARTS[name](result))
 
 
 def _said(text: str) -> Any:

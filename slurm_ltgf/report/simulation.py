@@ -14,6 +14,7 @@ from typing import Any
 from slurm_ltgf.errors import InputError
 from slurm_ltgf.report import charts, comparison, replay
 from slurm_ltgf.report.comparison import each
+from slurm_ltgf.report.pages import environment
 from slurm_ltgf.report.policy_charts import (
     FAIR,
     OWN_COLOURS,
@@ -65,18 +66,8 @@ def simulation_page(result: Mapping[str, Any]) -> str:
     result: what `ltgf simulate --json` prints; a policy's series, by_size and quantiles may be
     missing, any number may be None. Raises InputError where it is not such a result.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     seen = _checked(cleaned(result))
-    environment = Environment(
-        loader=PackageLoader("slurm_ltgf.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = number
-    template = environment.get_template("simulation.html.j2")
+    template = environment().get_template("simulation.html.j2")
     try:
         for policy in seen["policies"]:
             _check_series(policy)
