@@ -9,7 +9,7 @@ a step that lies ahead of all:
     save       save at the boundary `save_at`
     check      all have written: check your share of the files
     committed  the checkpoint `name` counts; with action requeue or pause: hold
-    going      the hold is over
+    going      the hold is over; `name` counts
     withdrawn  it came to nothing: go on; `why` says what was wrong
 """
 

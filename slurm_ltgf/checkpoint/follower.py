@@ -9,6 +9,8 @@ from pathlib import Path
 from slurm_ltgf.checkpoint.accord import OWN, PLAN, Accord, Plan, wait
 from slurm_ltgf.checkpoint.archive import Archive
 
+#: That a checkpoint counts; where the hold after it was short, no more than its end is seen.
+COUNTS = {"committed", "going"}
 #: How much longer than the leader the other ranks wait for its word.
 GRACE_S = 5
 
@@ -33,13 +35,13 @@ class Follower:
             return ""
         self.archive.check_share(path, self.accord.place.rank, self.accord.place.ranks)
         self.tell(plan, "checked", step)
-        done = self._await(plan, {"committed"}, file=file, until=until)
+        done = self._await(plan, COUNTS, file=file, until=until)
         return done.name if done else ""
 
     def is_committed(self, plan: Plan) -> bool:
         """Whether all ranks got as far as this one."""
         until = plan.deadline + GRACE_S
-        return self._await(plan, {"committed"}, file=PLAN, until=until) is not None
+        return self._await(plan, COUNTS, file=PLAN, until=until) is not None
 
     def await_end(self, plan: Plan) -> None:
         """Hold until the leader goes on, or must have."""

@@ -173,7 +173,7 @@ class Session:
             seconds = time.time() - self._began
             self._leader.saved(plan, self._archive.read(name), seconds=seconds)
         if plan.action is Action.REQUEUE:
-            self._hold(plan)
+            self._hold(replace(plan, name=name))
         if plan.stop:
             self._tell(plan, "stopping", step)
             self.must_stop = True

@@ -141,6 +141,7 @@ def test_all_of_it_can_be_reached_by_keyboard(show, html):
     press("Tab")
     assert tab.page.evaluate("document.activeElement.className") == "skip"
     press("Enter")
+    tab.page.wait_for_url("**#answer")
     assert tab.page.url.endswith("#answer")
     button = tab.page.locator("#tenants thead th", has_text="Difference").get_by_role("button")
     button.focus()
